@@ -1,0 +1,5 @@
+"""Haulout: node maintenance for Kubernetes."""
+
+from importlib.metadata import version
+
+__version__ = version("haulout")

@@ -1,0 +1,106 @@
+"""The one place that knows what time it is.
+
+Everything that reads the time or waits takes a `Clock`; lint refuses `datetime.now`, `time.time`, `time.sleep` and
+`asyncio.sleep` elsewhere. A clock has two faces, and mixing them up is a classic source of operator bugs:
+
+- `now()` is wall time. It is for instants that other machines name (a window opens, a notice falls due) and may jump.
+- `monotonic()` is for measuring how long something took. It never goes back and counts the time a machine slept, so
+  that a lease held before a suspend is known to be old after it.
+
+Waiting always goes through the running event loop, so `asyncio.timeout` and the clock agree. Simulated time is
+therefore a property of the loop (`haulout.core.virtual`), not a second implementation of everything that waits.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+# A wall clock may be set while we wait for an instant: a long wait looks again this often.
+_LOOK_AGAIN = timedelta(minutes=1)
+
+
+class Clock(Protocol):
+    """Reads the time and waits for it."""
+
+    def now(self) -> datetime:
+        """Return the wall time, aware and in UTC."""
+        ...
+
+    def monotonic(self) -> float:
+        """Return seconds since some fixed moment; never goes back."""
+        ...
+
+    async def sleep(self, duration: timedelta) -> None:
+        """Return after `duration`; at once (but letting others run) if it is not positive."""
+        ...
+
+    def call_at(self, instant: datetime, callback: Callable[[], object]) -> "Alarm":
+        """Call `callback` from the running loop when `now()` has reached `instant`."""
+        ...
+
+
+class Alarm:
+    """A callback that waits for an instant of wall time, also when the wall clock is set meanwhile."""
+
+    __slots__ = ("_callback", "_clock", "_handle", "_look_again", "instant")
+
+    def __init__(
+        self,
+        clock: Clock,
+        instant: datetime,
+        callback: Callable[[], object],
+        *,
+        look_again: timedelta | None = None,
+    ) -> None:
+        self.instant = instant
+        self._clock = clock
+        self._callback = callback
+        self._look_again = look_again
+        self._handle = self._arm()
+
+    def cancel(self) -> None:
+        """Forget it; harmless after it rang."""
+        self._handle.cancel()
+
+    def _arm(self) -> asyncio.TimerHandle:
+        wait = max(self.instant - self._clock.now(), timedelta())
+        if self._look_again is not None:
+            wait = min(wait, self._look_again)
+        return asyncio.get_running_loop().call_later(wait.total_seconds(), self._ring)
+
+    def _ring(self) -> None:
+        if self._clock.now() < self.instant:
+            self._handle = self._arm()
+        else:
+            self._callback()
+
+
+class RealClock:
+    """The time of this machine."""
+
+    def now(self) -> datetime:
+        """Return the wall time, aware and in UTC."""
+        return datetime.now(UTC)
+
+    def monotonic(self) -> float:
+        """Return seconds since boot, time asleep included where the system can tell."""
+        return _since_boot()
+
+    async def sleep(self, duration: timedelta) -> None:
+        """Return after `duration`."""
+        await asyncio.sleep(max(duration.total_seconds(), 0))
+
+    def call_at(self, instant: datetime, callback: Callable[[], object]) -> Alarm:
+        """Call `callback` when the wall clock has reached `instant`."""
+        return Alarm(self, instant, callback, look_again=_LOOK_AGAIN)
+
+
+if hasattr(time, "CLOCK_BOOTTIME"):
+
+    def _since_boot() -> float:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+else:  # macOS: its monotonic clock stops while asleep, which only makes leases look younger to their own holder
+    _since_boot = time.monotonic

@@ -1,0 +1,164 @@
+"""Everything that can go wrong, in one tree.
+
+    HauloutError
+    ├── UsageError                  what the user typed makes no sense; exit code 2
+    ├── ConfigError                 a file makes no sense: names file, line, key and what was expected
+    │   └── KubeconfigError         the way to the cluster is not described well
+    ├── LeadershipLost              a write was refused because this process may no longer lead
+    ├── LockHeld                    somebody else holds the named lock: who, and until when
+    └── KubeError                   talking to a cluster failed
+        ├── CredentialsError        no credentials could be had (exec plugin, token file, certificate)
+        ├── Unreachable             no answer: refused, reset, timed out, TLS trouble
+        ├── GarbledAnswer           an answer that is not Kubernetes: HTML, cut JSON, wrong types
+        └── ApiError                the server's own Status: reason, message, causes, retry-after
+            ├── BadRequest          400
+            ├── Unauthorized        401
+            ├── Forbidden           403
+            ├── NotFound            404
+            ├── AlreadyExists       409, the name is taken
+            ├── Conflict            409, a precondition failed: the object is not what we thought
+            ├── Expired             410, the resource version is too old: list again
+            ├── Invalid             422
+            ├── TooManyRequests     429, throttled, or a PodDisruptionBudget says no
+            └── ServerFailure       5xx
+
+A message says what was being done, with what, what happened and, where there is something, what to do about it. It is
+one line: it must read well in a terminal, in a log and in an object's status.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+
+class HauloutError(Exception):
+    """The root of the tree."""
+
+
+class UsageError(HauloutError):
+    """What the user typed makes no sense."""
+
+
+class ConfigError(HauloutError):
+    """A file makes no sense."""
+
+    def __init__(
+        self, problem: str, *, file: str | None = None, line: int | None = None, key: str | None = None
+    ) -> None:
+        self.problem = problem
+        self.file = file
+        self.line = line
+        self.key = key
+        where = ":".join(str(part) for part in (file, line) if part is not None)
+        super().__init__(": ".join(part for part in (where, key, problem) if part))
+
+
+class KubeconfigError(ConfigError):
+    """The way to the cluster is not described well."""
+
+
+class LeadershipLost(HauloutError):
+    """A write was refused because this process may no longer lead."""
+
+
+class LockHeld(HauloutError):
+    """Somebody else holds the named lock."""
+
+    def __init__(self, lock: str, *, holder: str, until: datetime | None) -> None:
+        self.lock = lock
+        self.holder = holder
+        self.until = until
+        ends = f" until {until:%Y-%m-%d %H:%M:%S} UTC" if until else ""
+        super().__init__(f"lock {lock} is held by {holder or 'somebody unnamed'}{ends}")
+
+
+class KubeError(HauloutError):
+    """Talking to a cluster failed."""
+
+
+class CredentialsError(KubeError):
+    """No credentials could be had."""
+
+
+class Unreachable(KubeError):
+    """No answer.
+
+    `sent` tells whether the request may have reached the server: if not, repeating it is safe whatever it was.
+    """
+
+    def __init__(self, message: str, *, sent: bool) -> None:
+        self.sent = sent
+        super().__init__(message)
+
+
+class GarbledAnswer(KubeError):
+    """An answer that is not Kubernetes."""
+
+
+class Cause(NamedTuple):
+    """One of the causes in a Status: what kind, which field, in words."""
+
+    reason: str
+    field: str
+    message: str
+
+
+class ApiError(KubeError):
+    """The server answered with a Status that says no."""
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        doing: str = "",
+        code: int,
+        reason: str = "",
+        causes: Sequence[Cause] = (),
+        retry_after: timedelta | None = None,
+    ) -> None:
+        self.message = message
+        self.code = code
+        self.reason = reason
+        self.causes = tuple(causes)
+        self.retry_after = retry_after
+        super().__init__(f"{doing}: {message}" if doing else message)
+
+
+class BadRequest(ApiError):
+    """400."""
+
+
+class Unauthorized(ApiError):
+    """401: the credentials were not accepted, also not after they were refreshed."""
+
+
+class Forbidden(ApiError):
+    """403: known, but not allowed; or an admission webhook said no."""
+
+
+class NotFound(ApiError):
+    """404: no such object, or no such kind."""
+
+
+class AlreadyExists(ApiError):
+    """409: the name is taken."""
+
+
+class Conflict(ApiError):
+    """409: a precondition failed; the object is not what we thought it was."""
+
+
+class Expired(ApiError):
+    """410: the resource version is too old to continue from."""
+
+
+class Invalid(ApiError):
+    """422: the object was understood and refused."""
+
+
+class TooManyRequests(ApiError):
+    """429: throttled, or a PodDisruptionBudget says no (then `causes` has a DisruptionBudget)."""
+
+
+class ServerFailure(ApiError):
+    """5xx: the server could not do it; the request may or may not have taken effect."""

@@ -1,0 +1,70 @@
+"""How requests reach a cluster: the seam between what is asked and how the bytes travel.
+
+The client above prepares requests and understands answers; a transport below only moves bytes, and knows the
+credentials. There are two kinds: HTTP (`haulout.kube.http`), and in-process to a simulated cluster. Nothing above this
+line can tell them apart.
+
+A transport answers with whatever status the server gave. It raises only `Unreachable` (no answer), `CredentialsError`,
+or `GarbledAnswer` (the answer broke off). It never retries, except once after a 401 with fresh credentials: only it can
+know that they were stale.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from typing import Protocol
+
+import msgspec
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """One HTTP request, relative to the server's address."""
+
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = None
+    content_type: str = "application/json"
+    accept: str = "application/json"
+    # For a stream this bounds the time until the answer begins, not how long it may last.
+    timeout: timedelta = timedelta(seconds=30)
+
+
+class Response(msgspec.Struct, frozen=True):
+    """An answer, read to its end. Header names are lower-case."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+
+class Stream(Protocol):
+    """An answer that goes on: a watch. `lines` yields complete lines without their line end.
+
+    For a status other than 200 the whole of the (short) error body is the only line.
+    """
+
+    status: int
+    headers: Mapping[str, str]
+
+    def lines(self) -> AsyncIterator[bytes]:
+        """Yield each line as it arrives; ends when the server ends it, raises `Unreachable` when it breaks off."""
+        ...
+
+
+class Transport(Protocol):
+    """Moves requests to one cluster and answers back."""
+
+    server: str  # for people: the address, or the name of a simulated cluster
+
+    async def send(self, request: Request) -> Response:
+        """Send `request` and read the whole answer."""
+        ...
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        """Send `request` and read the answer as it comes; leaving the context ends it."""
+        ...
+
+    async def close(self) -> None:
+        """Give up all connections."""
+        ...
