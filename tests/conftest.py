@@ -1,31 +1,89 @@
-"""What all tests share: each async test runs on simulated time unless it is marked `real_time`."""
+"""What all tests share.
+
+Each async test runs on simulated time, unless it is marked `real_time` or `--backend=real` has behaviour tests run on a
+real control plane.
+"""
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+import re
+import secrets
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 
 import pytest
 
+from controlplane import AssetsMissing, ControlPlane, find
 from haulout.core.clock import Clock, RealClock
 from haulout.core.virtual import VirtualClock, VirtualLoop
+
+_NEED_A_CLUSTER = {"behaviour", "cluster"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--backend",
+        choices=["memory", "real"],
+        default="memory",
+        help="the cluster that behaviour tests run on: in memory (default), or a real control plane",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--backend") == "real":
+        return
+    left_out = [item for item in items if item.get_closest_marker("real_only")]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
 
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config,  # noqa: ARG001 - the hook's signature
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
-    if item.get_closest_marker("real_time"):
+    if _on_real_time(item):
         return {"real": asyncio.new_event_loop}
     return {"virtual": VirtualLoop}
+
+
+def _on_real_time(item: pytest.Item) -> bool:
+    on_a_cluster = _NEED_A_CLUSTER.intersection(Path(item.path).parts)
+    return bool(
+        item.get_closest_marker("real_time") or (on_a_cluster and item.config.getoption("--backend") == "real")
+    )
 
 
 @pytest.fixture
 def clock(request: pytest.FixtureRequest) -> Clock:
     """Return the clock that fits the test's loop."""
-    return RealClock() if request.node.get_closest_marker("real_time") else VirtualClock()
+    return RealClock() if _on_real_time(request.node) else VirtualClock()
 
 
 @pytest.fixture
 def rng() -> random.Random:
     """Return the test's source of chance, the same in every run."""
     return random.Random(7)
+
+
+@pytest.fixture(scope="session")
+def control_plane(request: pytest.FixtureRequest) -> Iterator[ControlPlane]:
+    """Run a control plane. A test that breaks it repairs it; whoever wants one to keep starts another."""
+    capture = request.config.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():  # a first build takes minutes and tells how it goes
+            assets = find()
+    except AssetsMissing as problem:
+        pytest.exit(str(problem), returncode=1)
+    with ControlPlane(assets) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def namespace(control_plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Return a new namespace, named after the test; its end is ordered, not waited for, and takes a controller."""
+    readable = re.sub(r"[^a-z0-9]+", "-", request.node.name.lower()).removeprefix("test-")[:50].strip("-")
+    name = f"{readable}-{secrets.token_hex(3)}"
+    made = control_plane.request("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+    assert made.status == 201, made.body
+    yield name
+    control_plane.request("DELETE", f"/api/v1/namespaces/{name}")

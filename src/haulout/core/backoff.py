@@ -1,0 +1,41 @@
+"""How long to wait before trying again: longer after each failure, up to a limit, and never all at once.
+
+A `Backoff` is a value without memory. Whoever retries counts its failures and brings the source of chance, so the same
+settings serve the client's retries, the reconnects of a cache and the work queue, and a simulated run repeats itself.
+
+Jitter only shortens: a delay lies between (1 - jitter) times its full length and its full length. `limit` is
+therefore a promise, and clients that failed together do not come back together.
+"""
+
+import math
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backoff:
+    """Wait `first` after one failure, `factor` times as long after each further one, never longer than `limit`."""
+
+    first: timedelta = timedelta(seconds=1)
+    factor: float = 2.0
+    limit: timedelta = timedelta(minutes=5)
+    jitter: float = 0.1
+
+    def __post_init__(self) -> None:
+        if not timedelta() < self.first <= self.limit:
+            raise ValueError(f"a backoff from {self.first} to {self.limit}: expected 0 < first <= limit")
+        if not 1 <= self.factor < math.inf:
+            raise ValueError(f"a backoff with factor {self.factor}: expected a number from 1")
+        if not 0 <= self.jitter <= 1:
+            raise ValueError(f"a backoff with jitter {self.jitter}: expected a number from 0 to 1")
+
+    def delay(self, attempt: int, random: Random) -> timedelta:
+        """Return how long to wait after `attempt` failures in a row; anything below one counts as one."""
+        return self._full(max(attempt, 1)) * (1 - self.jitter * random.random())
+
+    def _full(self, attempt: int) -> timedelta:
+        # Compared as logarithms, because the power itself overflows when something fails for weeks.
+        if (attempt - 1) * math.log(self.factor) >= math.log(self.limit / self.first):
+            return self.limit
+        return min(self.first * self.factor ** (attempt - 1), self.limit)

@@ -1,0 +1,164 @@
+"""Understanding what a server answered: bytes into objects, and refusals into errors that carry the server's Status.
+
+Servers, and the proxies and login pages in front of them, answer with anything. What is not Kubernetes becomes a
+`GarbledAnswer` that shows how it began. One object that does not fit its kind becomes a `Misfit` and spoils nothing
+else: a hostile object must not blind us to its neighbours.
+"""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, TypeVar
+
+import msgspec
+
+from haulout import errors
+from haulout.errors import ApiError, GarbledAnswer
+from haulout.kube.objects import Bookmark, Misfit, Object, Page, Status, WatchEvent
+
+T = TypeVar("T")
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+_CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
+_BY_CODE: dict[int, type[ApiError]] = {
+    400: errors.BadRequest,
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    409: errors.Conflict,
+    410: errors.Expired,
+    422: errors.Invalid,
+    429: errors.TooManyRequests,
+}
+_SHOWN = 120  # characters of an unintelligible answer that a message shows
+_SERVER_TROUBLE = 500
+
+
+# Making a decoder is costly and having it is cheap; there are as many as there are kinds we read.
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_page_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+_event_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def decoder(model: Any) -> msgspec.json.Decoder[Any]:
+    """Return the decoder for one `model`."""
+    return _decoders.get(model) or _decoders.setdefault(model, msgspec.json.Decoder(model))
+
+
+def _page_decoder(model: Any) -> msgspec.json.Decoder[Any]:
+    return _page_decoders.get(model) or _page_decoders.setdefault(model, msgspec.json.Decoder(Page[model]))
+
+
+def _event_decoder(model: Any) -> msgspec.json.Decoder[Any]:
+    return _event_decoders.get(model) or _event_decoders.setdefault(model, msgspec.json.Decoder(WatchEvent[model]))
+
+
+def decode(model: type[T], body: bytes, *, doing: str) -> T:
+    """Return the object in `body`."""
+    try:
+        decoded: T = decoder(model).decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        raise garbled(body, error, doing=doing) from error
+    return decoded
+
+
+def decode_page(model: type[T], body: bytes, *, doing: str) -> Page[T | Misfit]:
+    """Return a page of a list; an object in it that does not fit its kind becomes a `Misfit`."""
+    try:
+        whole: Page[T | Misfit] = _page_decoder(model).decode(body)
+    except (msgspec.ValidationError, RecursionError):
+        raws = decode(Page[msgspec.Raw], body, doing=doing)
+        return Page(metadata=raws.metadata, items=tuple(_fit(model, raw, doing=doing) for raw in raws.items))
+    except msgspec.DecodeError as error:
+        raise garbled(body, error, doing=doing) from error
+    return whole
+
+
+def decode_event(model: type[T], line: bytes, *, doing: str) -> WatchEvent[T] | WatchEvent[Misfit] | Bookmark:
+    """Return what a line of a watch tells; raises the error that an `ERROR` line carries."""
+    try:
+        event: WatchEvent[T] = _event_decoder(model).decode(line)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        return _unusual_event(model, line, doing=doing)
+    return event if event.type in _CHANGES else _unusual_event(model, line, doing=doing)
+
+
+def _unusual_event(model: type[T], line: bytes, *, doing: str) -> WatchEvent[T] | WatchEvent[Misfit] | Bookmark:
+    raw = decode(WatchEvent[msgspec.Raw], line, doing=doing)
+    if raw.type == "ERROR":
+        raise from_status(decode(Status, raw.object, doing=doing), doing=doing)
+    if raw.type == "BOOKMARK":
+        metadata = decode(Object, raw.object, doing=doing).metadata
+        ends = metadata.annotations.get(INITIAL_EVENTS_END) == "true"
+        return Bookmark(resource_version=metadata.resource_version, ends_initial_list=ends)
+    if raw.type not in _CHANGES:
+        raise GarbledAnswer(f"{doing}: the watch sent an event of the unknown type {raw.type[:_SHOWN]!r}")
+    misfit = _fit(model, raw.object, doing=doing)
+    return WatchEvent(type=raw.type, object=misfit)  # type: ignore[return-value]  # one of the two, told apart by isinstance
+
+
+def _fit(model: type[T], raw: msgspec.Raw, *, doing: str) -> T | Misfit:
+    try:
+        fitting: T = decoder(model).decode(raw)
+    except (msgspec.DecodeError, RecursionError) as error:
+        metadata = decode(Object, raw, doing=doing).metadata
+        return Misfit(metadata=metadata, problem=" ".join(str(error).split()))
+    return fitting
+
+
+def refusal(status: int, headers: Mapping[str, str], body: bytes, *, doing: str) -> ApiError:
+    """Return the error for an answer that is not a success, whether or not its body is a Status."""
+    retry_after = _seconds(headers.get("retry-after"))
+    try:
+        said = decoder(Status).decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        said = Status()
+    if said.kind != "Status":
+        said = Status(code=status, message=f"HTTP {status}: {beginning(body) or 'no further word'}")
+    return from_status(said, code=status, retry_after=retry_after, doing=doing)
+
+
+def from_status(
+    status: Status, *, code: int | None = None, retry_after: timedelta | None = None, doing: str = ""
+) -> ApiError:
+    """Return the error that `status` describes."""
+    code = status.code or code or _SERVER_TROUBLE
+    causes = status.details.causes if status.details else ()
+    if retry_after is None and status.details and status.details.retry_after_seconds > 0:
+        retry_after = _seconds(str(status.details.retry_after_seconds))
+    kind = _BY_CODE.get(code, errors.ServerFailure if code >= _SERVER_TROUBLE else ApiError)
+    if status.reason == "AlreadyExists":
+        kind = errors.AlreadyExists
+    return kind(
+        " ".join(status.message.split()) or status.reason or f"HTTP {code}",
+        doing=doing,
+        code=code,
+        reason=status.reason,
+        causes=[errors.Cause(cause.reason, cause.field, cause.message) for cause in causes],
+        retry_after=retry_after,
+    )
+
+
+def garbled(body: bytes, error: Exception, *, doing: str) -> GarbledAnswer:
+    """Return the error for an answer that is not what a Kubernetes API server says."""
+    if isinstance(error, msgspec.ValidationError):
+        return GarbledAnswer(f"{doing}: the server's answer does not fit: {error}")
+    shown = beginning(body) or "nothing at all"
+    hint = "is a proxy or a login page in between?"
+    return GarbledAnswer(f"{doing}: expected JSON from a Kubernetes API server, got {shown}; {hint}")
+
+
+def beginning(body: bytes) -> str:
+    """Return how an answer begins, fit for one line of a message."""
+    text = body[: 10 * _SHOWN].decode(errors="replace")
+    if "<html" in text.lower() or "<!doctype" in text.lower():
+        title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
+        return f"an HTML page titled {' '.join(title[1].split())[:_SHOWN]!r}" if title else "an HTML page"
+    text = " ".join("".join(c if c.isprintable() else " " for c in text).split())
+    return text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+
+
+def _seconds(text: str | None) -> timedelta | None:
+    """Return a Retry-After in seconds; its other form, a date, is not used by API servers."""
+    return timedelta(seconds=min(int(text), 86_400)) if text and text.isascii() and text.isdigit() else None

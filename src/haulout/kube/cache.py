@@ -1,0 +1,288 @@
+"""A copy of part of a cluster that follows it, in an indexed store.
+
+The copy is a hint. It may be seconds old, and a decision that disrupts anything is confirmed by its write's
+precondition. What it does promise:
+
+- After any disconnect it converges to what the server has: no object lost, none left that is gone.
+- It never goes back. An older state of an object, a repeated or a late event, a list served from an older revision
+  change nothing. Only when a server insists on an older state (etcd restored from a backup) is that accepted.
+- Handlers get the row before and after, once per change, when the store already shows it. An object replaced by another
+  of the same name is seen to go and then to come.
+- An object that does not fit its kind is left out and named in `misfits`; it holds up nothing else.
+
+How the connection is kept is `haulout.kube.follow`'s business.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Generic, NoReturn, TypeVar
+
+from haulout.errors import GarbledAnswer, KubeError
+from haulout.kube.client import Client
+from haulout.kube.follow import Follower, Selection
+from haulout.kube.objects import Misfit, WatchEvent
+from haulout.kube.store import Indexer, R, Store
+
+T = TypeVar("T")
+Handler = Callable[[R | None, R | None], None]
+
+log = logging.getLogger(__name__)
+
+_INSISTENCE = 5  # times in a row that a server must show an older state before it is believed
+_GRAVES = 1024  # objects that went are remembered, so that a late event cannot bring one back
+
+
+def as_is(thing: T) -> T:
+    """Keep the whole object as its own row."""
+    return thing
+
+
+@dataclass(frozen=True, slots=True)
+class CacheHealth:
+    """How well a cache follows its cluster."""
+
+    synced: bool  # it has been complete at least once
+    heard_at: datetime | None  # when the server last said anything
+    problem: str | None  # why it is not following now
+    misfits: Mapping[str, str]  # objects left out, and why
+
+
+class StaleList(KubeError):
+    """The server's list shows a state that is older than one already seen."""
+
+
+class Cache(Generic[R]):
+    """Rows of the selected objects, kept up to date by `run`, which belongs into its owner's task group."""
+
+    def __init__(
+        self,
+        client: Client,
+        selection: Selection[T],
+        *,
+        row: Callable[[T], R],
+        indexes: Mapping[str, Indexer[R]] | None = None,
+    ) -> None:
+        self.resource = selection.resource
+        self.misfits: dict[str, str] = {}
+        self._clock = client.clock
+        self._row: Callable[[Any], R] = row
+        self._store: Store[R] = Store(indexes)
+        self._collected: dict[str, R] = {}
+        self._collected_misfits: dict[str, str] = {}
+        self._handlers: list[Handler[R]] = []
+        self._graves: dict[str, int] = {}  # by uid: the revision at which it went
+        self._newest = 0
+        self._times_stale = 0
+        self._synced = asyncio.Event()
+        self._readers: list[tuple[int, asyncio.Future[None]]] = []
+        self._follower: Follower[Any] = Follower(client, selection, self)
+
+    async def run(self) -> NoReturn:
+        """Follow the cluster until cancelled."""
+        await self._follower.run()
+
+    # For readers
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    def get(self, key: str) -> R | None:
+        """Return the row with this key (`namespace/name`, or the name)."""
+        return self._store.get(key)
+
+    def all(self) -> Collection[R]:
+        """Return all rows; a live view, so copy it before you wait for anything."""
+        return self._store.all()
+
+    def by(self, index: str, value: str) -> Collection[R]:
+        """Return the rows that `index` puts under `value`; a live view as well."""
+        return self._store.by(index, value)
+
+    def subscribe(self, handler: Handler[R]) -> Callable[[], None]:
+        """Call `handler(old, new)` once for each row there is, then for each change; returns what ends that.
+
+        A handler must not wait for anything. One that raises is logged, and the cache goes on.
+        """
+        self._handlers.append(handler)
+        for row in list(self._store.all()):
+            self._tell(handler, None, row)
+        return lambda: self._handlers.remove(handler)
+
+    async def wait_synced(self) -> None:
+        """Return when the cache has been complete once."""
+        await self._synced.wait()
+
+    async def read_after_write(self, resource_version: str) -> None:
+        """Return when the cache has seen all up to `resource_version`: what one of our writes was answered with.
+
+        For an object outside of the cache's selection that is at the next bookmark, within a minute or so.
+        """
+        wanted = revision(resource_version)
+        if self._newest >= wanted:
+            return
+        reader = wanted, asyncio.get_running_loop().create_future()
+        self._readers.append(reader)
+        try:
+            await reader[1]
+        finally:
+            self._readers.remove(reader)
+
+    def health(self) -> CacheHealth:
+        """Return how well the cache follows."""
+        heard = self._follower.heard
+        ago = None if heard is None else timedelta(seconds=asyncio.get_running_loop().time() - heard)
+        return CacheHealth(
+            synced=self._synced.is_set(),
+            heard_at=None if ago is None else self._clock.now() - ago,
+            problem=self._follower.problem,
+            misfits=dict(self.misfits),
+        )
+
+    # For the follower
+
+    @property
+    def position(self) -> str:
+        """The resource version from which a watch continues."""
+        return str(self._newest)
+
+    def begin(self) -> None:
+        """Expect all objects there are."""
+        self._collected = {}
+        self._collected_misfits = {}
+
+    def collect(self, thing: Any) -> None:
+        """Take one of the objects there are."""
+        if isinstance(thing, Misfit):
+            self._collected_misfits[thing.key] = thing.problem
+            return
+        row = self._row(thing)
+        known = self._store.get(row.key)
+        # The very same state again: keep the row we have, so that loading anew does not hold everything twice.
+        same = known is not None and known.uid == row.uid and known.resource_version == row.resource_version
+        self._collected[row.key] = known if same and known is not None else row
+
+    def complete(self, resource_version: str) -> None:
+        """Make what was collected the state of things, and tell the handlers what is different."""
+        self._refuse_stale(resource_version)
+        collected, self._collected = self._collected, {}
+        self._set_misfits(self._collected_misfits)
+        now = revision(resource_version)
+        gone = [row for row in self._store.all() if row.key not in collected]
+        changes: list[tuple[R | None, R | None]] = []
+        for row in gone:
+            self._store.drop(row.key)
+            self._bury(row.uid, now)
+            changes.append((row, None))
+        for row in collected.values():
+            old = self._store.get(row.key)
+            if old is not row:
+                self._store.put(row)
+                changes += _steps(old, row)
+        self._newest = 0
+        self._synced.set()
+        self.advance(resource_version)
+        for old, new in changes:
+            self._tell_all(old, new)
+
+    def apply(self, event: WatchEvent[Any]) -> None:
+        """Take one change, unless it is older than what is known already."""
+        thing = event.object
+        if isinstance(thing, Misfit):
+            self._apply_misfit(event.type, thing)
+            return
+        row = self._row(thing)
+        if self.misfits:
+            self.misfits.pop(row.key, None)
+        if event.type == "DELETED":
+            self._apply_deletion(row)
+        elif self._graves.get(row.uid, 0) < revision(row.resource_version):
+            self._apply_state(row)
+        self.advance(row.resource_version)
+
+    def advance(self, resource_version: str) -> None:
+        """Note that all changes up to `resource_version` are known."""
+        self._newest = max(self._newest, revision(resource_version))
+        if self._readers:
+            for wanted, seen in self._readers:
+                if wanted <= self._newest and not seen.done():
+                    seen.set_result(None)
+
+    # How changes are taken in
+
+    def _apply_state(self, row: R) -> None:
+        old = self._store.get(row.key)
+        if old is not None and revision(old.resource_version) >= revision(row.resource_version):
+            return
+        self._store.put(row)
+        for before, after in _steps(old, row):
+            if after is None and before is not None:
+                self._bury(before.uid, revision(row.resource_version))
+            self._tell_all(before, after)
+
+    def _apply_deletion(self, row: R) -> None:
+        now = revision(row.resource_version)
+        self._bury(row.uid, now)
+        known = self._store.get(row.key)
+        if known is not None and known.uid == row.uid and revision(known.resource_version) <= now:
+            self._store.drop(row.key)
+            self._tell_all(known, None)
+
+    def _apply_misfit(self, change: str, misfit: Misfit) -> None:
+        known = self._store.drop(misfit.key)
+        if change == "DELETED":
+            self.misfits.pop(misfit.key, None)
+        else:
+            self._set_misfits({**self.misfits, misfit.key: misfit.problem})
+        self.advance(misfit.resource_version)
+        if known is not None:
+            self._tell_all(known, None)
+
+    def _set_misfits(self, misfits: Mapping[str, str]) -> None:
+        for key, problem in misfits.items():
+            if self.misfits.get(key) != problem:
+                log.warning("leaving out %s %s, which does not fit its kind: %s", self.resource, key, problem)
+        self.misfits = dict(misfits)
+
+    def _refuse_stale(self, resource_version: str) -> None:
+        if revision(resource_version) >= self._newest:
+            self._times_stale = 0
+            return
+        self._times_stale += 1
+        story = f"list {self.resource}: the server shows revision {resource_version}, {self._newest} was seen before"
+        if self._times_stale < _INSISTENCE:
+            raise StaleList(story)
+        log.warning("%s; it insists, so etcd was restored from a backup: starting over", story)
+        self._times_stale = 0
+        self._graves.clear()
+
+    def _bury(self, uid: str, at: int) -> None:
+        self._graves[uid] = max(at, self._graves.get(uid, 0))
+        if len(self._graves) > _GRAVES:
+            del self._graves[next(iter(self._graves))]
+
+    def _tell_all(self, old: R | None, new: R | None) -> None:
+        for handler in tuple(self._handlers):
+            self._tell(handler, old, new)
+
+    def _tell(self, handler: Handler[R], old: R | None, new: R | None) -> None:
+        try:
+            handler(old, new)
+        except Exception:
+            log.exception("a handler for %s failed; going on", self.resource)
+
+
+def revision(resource_version: str) -> int:
+    """Return a resource version as the number that it is; two of one resource compare as they followed each other."""
+    if not resource_version.isdecimal():
+        raise GarbledAnswer(f"the resource version {resource_version!r} is not a number")
+    return int(resource_version)
+
+
+def _steps(old: R | None, new: R) -> list[tuple[R | None, R | None]]:
+    """Return the change from `old` to `new`; if they are two objects of one name, that one went and the other came."""
+    if old is None or old.uid == new.uid:
+        return [(old, new)]
+    return [(old, None), (None, new)]

@@ -1,0 +1,405 @@
+"""Asking a cluster for things and telling it what to change.
+
+The client prepares requests and understands answers; a `Transport` moves the bytes. It holds no state that matters, so
+a process may have as many as it has clusters.
+
+It repeats a request by itself only where that cannot do harm, a bounded number of times, and never sooner than the
+server asked for:
+
+- the request never left (connection refused): whatever it was;
+- the server turned it away unprocessed (429): whatever it was, but an eviction, whose 429 is an answer;
+- it may have taken effect (time-out, 5xx): only if it was a read.
+
+Everything else is the caller's business, because only the caller knows what a write that may have happened means. A
+client made with `fenced` asks for leave before each write: this is how a process that lost its leadership while its
+event loop stood still is kept from writing in the name of a leader it no longer is.
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
+from datetime import timedelta
+from functools import partial
+from random import Random
+from typing import Any, TypeVar
+
+import msgspec
+
+from haulout.core.backoff import Backoff
+from haulout.core.clock import Clock
+from haulout.errors import ApiError, Expired, GarbledAnswer, ServerFailure, TooManyRequests, Unreachable
+from haulout.kube import answers
+from haulout.kube.objects import Bookmark, Misfit, Object, Page, Version, WatchEvent, object_key
+from haulout.kube.patches import Patch
+from haulout.kube.resources import PODS, Resource
+from haulout.kube.transport import Request, Response, Transport
+
+T = TypeVar("T")
+Query = tuple[tuple[str, str], ...]
+
+PAGE_SIZE = 500
+_TRIES = 4
+_LONGEST_WAIT = timedelta(seconds=30)  # a longer Retry-After is the caller's to schedule
+_BACKOFF = Backoff(first=timedelta(milliseconds=200), factor=2, limit=timedelta(seconds=5), jitter=0.5)
+_OK = 200
+_REFUSED = 300
+
+
+class Client:
+    """One cluster's API, as seen by one user."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        *,
+        clock: Clock,
+        random: Random,
+        field_manager: str = "haulout",
+        may_write: Callable[[], None] | None = None,
+    ) -> None:
+        self.transport = transport
+        self.clock = clock
+        self.random = random
+        self.field_manager = field_manager
+        self._may_write = may_write
+
+    def fenced(self, may_write: Callable[[], None]) -> "Client":
+        """Return a client over the same transport whose every write first calls `may_write`, which may raise."""
+        return Client(
+            self.transport,
+            clock=self.clock,
+            random=self.random,
+            field_manager=self.field_manager,
+            may_write=may_write,
+        )
+
+    async def close(self) -> None:
+        """Give up all connections."""
+        await self.transport.close()
+
+    # Reading
+
+    async def get(self, resource: Resource[T], name: str, *, namespace: str | None = None, subresource: str = "") -> T:
+        """Return one object as it is now."""
+        path = resource.path(name, namespace=namespace, subresource=subresource)
+        doing = f"get {_named(resource, name, namespace, subresource)}"
+        body = await self._send(Request(method="GET", path=path), doing=doing)
+        return answers.decode(resource.model, body, doing=doing)
+
+    async def list(
+        self,
+        resource: Resource[T],
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        from_cache: bool = False,
+        page_size: int = PAGE_SIZE,
+    ) -> Page[T]:
+        """Return all objects, of one moment.
+
+        That moment is now, unless `from_cache` allows the server to answer from its memory, which is cheaper for it
+        and may be some seconds old.
+        """
+        read = partial(self.pages, resource, namespace=namespace, labels=labels, fields=fields, from_cache=from_cache)
+        try:
+            pages = [page async for page in read(page_size=page_size)]
+        except Expired:
+            # The moment that the first page showed was compacted away before the last was read: take it in one piece.
+            pages = [page async for page in read(page_size=0)]
+        items = [item for page in pages for item in page.items]
+        for item in items:
+            if isinstance(item, Misfit):
+                raise GarbledAnswer(f"list {resource}: {item.key} does not fit its kind: {item.problem}")
+        return Page(metadata=pages[-1].metadata, items=tuple(items))  # type: ignore[arg-type]  # no misfit is left
+
+    async def pages(
+        self,
+        resource: Resource[T],
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        from_cache: bool = False,
+        page_size: int = PAGE_SIZE,
+    ) -> AsyncIterator[Page[T | Misfit]]:
+        """Yield the pages of a list, all of the same moment; `Expired` when that moment is gone before the end."""
+        path = resource.path(namespace=namespace)
+        doing = f"list {_named(resource, '', namespace)}"
+        query = _selection(labels, fields)
+        query += (("resourceVersion", "0"),) if from_cache else ()
+        query += (("limit", str(page_size)),) if page_size else ()
+        following: Query = ()
+        while True:
+            body = await self._send(Request(method="GET", path=path, query=query + following), doing=doing)
+            page = answers.decode_page(resource.model, body, doing=doing)
+            yield page
+            if not page.metadata.continue_:
+                return
+            # A continued list names its moment in the token, and must not name another.
+            query = tuple(pair for pair in query if pair[0] != "resourceVersion")
+            following = (("continue", page.metadata.continue_),)
+
+    @asynccontextmanager
+    async def watch(
+        self,
+        resource: Resource[T],
+        *,
+        namespace: str | None = None,
+        labels: str = "",
+        fields: str = "",
+        resource_version: str = "",
+        initial_list: bool = False,
+        lasting: timedelta | None = None,
+        opening_within: timedelta = timedelta(seconds=30),
+    ) -> AsyncIterator[AsyncIterator[WatchEvent[T] | WatchEvent[Misfit] | Bookmark]]:
+        """Yield an iterator over what changes after `resource_version`.
+
+        With `initial_list` the server first sends everything there is as `ADDED`, of a moment not older than
+        `resource_version`, and then a bookmark that says so. The iterator ends when the server ends the watch, raises
+        `Expired` when the version is too old and `Unreachable` when the connection breaks.
+        """
+        doing = f"watch {_named(resource, '', namespace)}"
+        query = (*_selection(labels, fields), ("watch", "true"), ("allowWatchBookmarks", "true"))
+        query += (("resourceVersion", resource_version),) if resource_version else ()
+        query += (("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")) if initial_list else ()
+        query += (("timeoutSeconds", str(round(lasting.total_seconds()))),) if lasting else ()
+        path = resource.path(namespace=namespace)
+        request = Request(method="GET", path=path, query=query, timeout=opening_within)
+        try:
+            async with self.transport.stream(request) as stream:
+                if stream.status != _OK:
+                    body = b"\n".join([line async for line in stream.lines()])
+                    raise answers.refusal(stream.status, stream.headers, body, doing=doing)
+                told = (
+                    answers.decode_event(resource.model, line, doing=doing) async for line in stream.lines() if line
+                )
+                async with aclosing(told):
+                    yield told
+        except Unreachable as error:
+            raise Unreachable(f"{doing}: {error}", sent=error.sent) from error
+
+    # Writing
+
+    async def create(
+        self,
+        resource: Resource[T],
+        body: Mapping[str, Any] | msgspec.Struct,
+        *,
+        namespace: str | None = None,
+        name: str = "",
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """Create an object; with `name` and `subresource`, post to that (a token, a binding)."""
+        doing = f"create {_named(resource, name or _name_in(body), namespace, subresource)}"
+        path = resource.path(name, namespace=namespace, subresource=subresource)
+        request = Request(
+            method="POST", path=path, query=self._options(dry_run=dry_run), body=msgspec.json.encode(body)
+        )
+        return answers.decode(resource.model, await self._send(request, doing=doing), doing=doing)
+
+    async def update(
+        self,
+        resource: Resource[T],
+        body: Mapping[str, Any],
+        *,
+        subresource: str = "",
+        dry_run: bool = False,
+    ) -> T:
+        """Replace a whole object, if it still has the resourceVersion that is in `body`.
+
+        Only for objects read as `RawObject`: what `body` lacks is gone afterwards. Mostly a patch is right.
+        """
+        metadata = body["metadata"]
+        name, namespace = metadata["name"], metadata.get("namespace")
+        doing = f"update {_named(resource, name, namespace, subresource)}"
+        path = resource.path(name, namespace=namespace, subresource=subresource)
+        query = self._options(dry_run=dry_run)
+        request = Request(method="PUT", path=path, query=query, body=msgspec.json.encode(body))
+        return answers.decode(resource.model, await self._send(request, doing=doing), doing=doing)
+
+    async def patch(
+        self,
+        resource: Resource[T],
+        name: str,
+        patch: Patch,
+        *,
+        namespace: str | None = None,
+        subresource: str = "",
+        dry_run: bool = False,
+        force: bool = False,
+    ) -> T:
+        """Change an object; `force` takes fields over from another manager, for an apply only."""
+        doing = f"patch {_named(resource, name, namespace, subresource)}"
+        request = Request(
+            method="PATCH",
+            path=resource.path(name, namespace=namespace, subresource=subresource),
+            query=self._options(dry_run=dry_run) + ((("force", "true"),) if force else ()),
+            body=patch.body,
+            content_type=patch.content_type,
+        )
+        return answers.decode(resource.model, await self._send(request, doing=doing), doing=doing)
+
+    async def delete(
+        self,
+        resource: Resource[Any],
+        name: str,
+        *,
+        namespace: str | None = None,
+        uid: str | None = None,
+        resource_version: str | None = None,
+        grace: timedelta | None = None,
+        propagation: str | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Delete an object, if it is still the one with this `uid` and `resource_version`.
+
+        `propagation` is Background, Foreground or Orphan; `grace` overrides what the object asks for.
+        """
+        options = _delete_options(
+            uid=uid, resource_version=resource_version, grace=grace, propagation=propagation, dry_run=dry_run
+        )
+        request = Request(
+            method="DELETE", path=resource.path(name, namespace=namespace), body=msgspec.json.encode(options)
+        )
+        await self._send(request, doing=f"delete {_named(resource, name, namespace)}")
+
+    async def delete_all(
+        self, resource: Resource[Any], *, namespace: str | None = None, labels: str = "", fields: str = ""
+    ) -> None:
+        """Delete the objects that are selected."""
+        request = Request(
+            method="DELETE", path=resource.path(namespace=namespace), query=_selection(labels, fields), body=b"{}"
+        )
+        await self._send(request, doing=f"delete all {_named(resource, '', namespace)}")
+
+    async def evict(
+        self,
+        name: str,
+        *,
+        namespace: str,
+        uid: str | None = None,
+        grace: timedelta | None = None,
+        dry_run: bool = False,
+    ) -> None:
+        """Ask a pod to leave, if it is still the one with this `uid` and its disruption budgets allow it.
+
+        `TooManyRequests` is the answer "not now", from a budget or a webhook, and is never repeated here.
+        """
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace},
+            "deleteOptions": _delete_options(uid=uid, grace=grace),
+        }
+        request = Request(
+            method="POST",
+            path=PODS.path(name, namespace=namespace, subresource="eviction"),
+            query=(("dryRun", "All"),) if dry_run else (),
+            body=msgspec.json.encode(eviction),
+        )
+        await self._send(request, doing=f"evict {_named(PODS, name, namespace)}", wait_when_throttled=False)
+
+    # About the cluster
+
+    async def server_version(self) -> Version:
+        """Return what the server says it is."""
+        doing = "get the server's version"
+        return answers.decode(
+            Version, await self._send(Request(method="GET", path="/version"), doing=doing), doing=doing
+        )
+
+    async def request(self, request: Request, *, doing: str) -> Response:
+        """Send any request, with the same rules for repeating it; raises unless it succeeds."""
+        return await self._exchange(request, doing=doing)
+
+    # How a request travels
+
+    def _options(self, *, dry_run: bool) -> Query:
+        return (("fieldManager", self.field_manager), *((("dryRun", "All"),) if dry_run else ()))
+
+    async def _send(self, request: Request, *, doing: str, wait_when_throttled: bool = True) -> bytes:
+        return (await self._exchange(request, doing=doing, wait_when_throttled=wait_when_throttled)).body
+
+    async def _exchange(self, request: Request, *, doing: str, wait_when_throttled: bool = True) -> Response:
+        reading = request.method == "GET"
+        attempt = 1
+        while True:
+            if self._may_write and not reading:
+                self._may_write()
+            try:
+                return await self._attempt(request, doing=doing)
+            except (Unreachable, TooManyRequests, ServerFailure) as error:
+                pause = self._pause(error, attempt=attempt, reading=reading, wait_when_throttled=wait_when_throttled)
+                if pause is None:
+                    raise
+            await self.clock.sleep(pause)
+            attempt += 1
+
+    async def _attempt(self, request: Request, *, doing: str) -> Response:
+        try:
+            response = await self.transport.send(request)
+        except Unreachable as error:
+            raise Unreachable(f"{doing}: {error}", sent=error.sent) from error
+        if response.status < _OK or response.status >= _REFUSED:
+            raise answers.refusal(response.status, response.headers, response.body, doing=doing)
+        return response
+
+    def _pause(
+        self,
+        error: Unreachable | ApiError,
+        *,
+        attempt: int,
+        reading: bool,
+        wait_when_throttled: bool,
+    ) -> timedelta | None:
+        """Return how long to wait before repeating the request, or None if it must not be repeated."""
+        if attempt >= _TRIES:
+            return None
+        if isinstance(error, Unreachable):
+            harmless, asked_for = reading or not error.sent, None
+        else:
+            throttled = isinstance(error, TooManyRequests)
+            harmless, asked_for = wait_when_throttled if throttled else reading, error.retry_after
+        if not harmless or (asked_for and asked_for > _LONGEST_WAIT):
+            return None
+        return max(_BACKOFF.delay(attempt, self.random), asked_for or timedelta())
+
+
+def _named(resource: Resource[Any], name: str, namespace: str | None, subresource: str = "") -> str:
+    """Return `pods/eviction shop/cart-0`, as messages name it."""
+    kind = f"{resource}/{subresource}" if subresource else str(resource)
+    if not name:
+        return f"{kind} in {namespace}" if namespace else kind
+    return f"{kind} {object_key(name, namespace)}"
+
+
+def _name_in(body: Mapping[str, Any] | msgspec.Struct) -> str:
+    if isinstance(body, Object):
+        return body.name
+    metadata = body.get("metadata") if isinstance(body, Mapping) else None
+    return str(metadata.get("name") or metadata.get("generateName") or "") if isinstance(metadata, Mapping) else ""
+
+
+def _selection(labels: str, fields: str) -> Query:
+    return tuple((key, value) for key, value in (("labelSelector", labels), ("fieldSelector", fields)) if value)
+
+
+def _delete_options(
+    *,
+    uid: str | None = None,
+    resource_version: str | None = None,
+    grace: timedelta | None = None,
+    propagation: str | None = None,
+    dry_run: bool = False,
+) -> dict[str, Any]:
+    preconditions = {"uid": uid, "resourceVersion": resource_version}
+    options = {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {key: value for key, value in preconditions.items() if value is not None} or None,
+        "gracePeriodSeconds": None if grace is None else round(grace.total_seconds()),
+        "propagationPolicy": propagation,
+        "dryRun": ["All"] if dry_run else None,
+    }
+    return {key: value for key, value in options.items() if value is not None}

@@ -1,0 +1,235 @@
+"""Following a resource: load it, watch it, and never give up.
+
+A `Follower` keeps the connection; a `Copy` (mostly a `haulout.kube.cache.Cache`) keeps what it brings. The follower
+resumes where it stopped as long as the server remembers that far back, and otherwise has everything sent anew. It uses
+the server's streaming list where there is one, and pages otherwise.
+
+A connection that has gone silent is given up and opened anew, which costs one request: a server sends bookmarks about
+every minute, so a longer silence means that nothing at all was written (then it may be silent), or that nobody is
+there, whatever TCP believes. Trouble is met with growing, jittered pauses, or with the pause the server asks for; it is
+logged when it begins, changes and ends, not on every try.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Generic, NoReturn, Protocol, TypeVar
+
+from haulout.core.backoff import Backoff
+from haulout.errors import ApiError, BadRequest, Expired, Invalid, KubeError, Unreachable
+from haulout.kube.client import PAGE_SIZE, Client
+from haulout.kube.objects import Bookmark, Misfit, WatchEvent
+from haulout.kube.resources import Resource
+
+T = TypeVar("T")
+Told = WatchEvent[T] | WatchEvent[Misfit] | Bookmark
+
+log = logging.getLogger(__name__)
+
+_SHORTEST_WATCH = timedelta(minutes=5)  # the server ends a watch after one to two times this, so that load spreads
+_OPENING_WITHIN = timedelta(seconds=30)
+_TOO_SHORT = timedelta(seconds=1)
+_BACKOFF = Backoff(first=timedelta(seconds=1), factor=2, limit=timedelta(seconds=30), jitter=0.5)
+
+
+class Copy(Protocol[T]):
+    """What a follower fills."""
+
+    @property
+    def position(self) -> str:
+        """The resource version from which a watch continues; empty while there is none."""
+        ...
+
+    def begin(self) -> None:
+        """Expect everything there is, by `collect`, until `complete`."""
+        ...
+
+    def collect(self, thing: T | Misfit) -> None:
+        """Take one of the objects there are."""
+        ...
+
+    def complete(self, resource_version: str) -> None:
+        """Make what was collected the state of things; raises a `KubeError` to have it loaded again."""
+        ...
+
+    def apply(self, event: WatchEvent[T] | WatchEvent[Misfit]) -> None:
+        """Take one change."""
+        ...
+
+    def advance(self, resource_version: str) -> None:
+        """Note that there is no change up to `resource_version`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection(Generic[T]):
+    """Which objects are followed, and how."""
+
+    resource: Resource[T] = field(kw_only=False)
+    namespace: str | None = None
+    labels: str = ""
+    fields: str = ""
+    page_size: int = PAGE_SIZE
+    silence: timedelta = timedelta(seconds=150)  # after which a connection is given up
+
+
+class Follower(Generic[T]):
+    """Keeps a copy of a selection up to date for as long as `run` runs."""
+
+    def __init__(self, client: Client, selection: Selection[T], copy: Copy[T]) -> None:
+        self.problem: str | None = None  # why it is not following now
+        self.heard: float | None = None  # when the server last said anything, on the loop's clock
+        self._client = client
+        self._clock = client.clock
+        self._selection = selection
+        self._copy = copy
+        self._must_load = True
+        self._progressed = False
+        self._streams = True  # until the server says that it cannot
+        self._page_size = selection.page_size
+
+    async def run(self) -> NoReturn:
+        """Follow until cancelled."""
+        failures = 0
+        while True:
+            started = self._clock.monotonic()
+            self._progressed = False
+            try:
+                await self._follow()
+            except KubeError as error:
+                # Having got somewhere since the last failure makes this new trouble, not more of the old.
+                failures = 1 if self._progressed else failures + 1
+                self._note(error)
+                await self._clock.sleep(self._pause(error, failures))
+                continue
+            if self._clock.monotonic() - started < _TOO_SHORT.total_seconds():
+                await self._clock.sleep(_BACKOFF.delay(1, self._client.random))
+
+    def _note(self, error: KubeError) -> None:
+        if isinstance(error, Expired):
+            if self._must_load and not self._streams:
+                self._page_size = 0  # the list was gone before its last page was read: take it in one piece
+            self._must_load = True
+        if str(error) != self.problem:
+            log.warning("%s; trying again", error)
+        self.problem = str(error)
+
+    def _well(self) -> None:
+        if self.problem is not None:
+            log.info("following %s again", self._selection.resource)
+            self.problem = None
+
+    def _pause(self, error: KubeError, failures: int) -> timedelta:
+        if isinstance(error, Expired) and failures == 1:
+            return timedelta()  # nothing is wrong with the server: we were away for too long
+        asked_for = error.retry_after if isinstance(error, ApiError) else None
+        return max(_BACKOFF.delay(failures, self._client.random), asked_for or timedelta())
+
+    async def _follow(self) -> None:
+        if self._must_load and not self._streams:
+            await self._load_pages()
+        try:
+            async with self._watch() as told:
+                if self._must_load:
+                    await self._load_stream(told)
+                self._well()
+                await self._apply(told)
+        except (BadRequest, Invalid) as error:
+            if not (self._must_load and self._streams):
+                raise
+            log.info("no streaming list (%s); loading by pages", error)
+            self._streams = False
+            await self._load_pages()
+
+    async def _load_stream(self, told: AsyncIterator[Told[T]]) -> None:
+        self._copy.begin()
+        async for event in told:
+            if not isinstance(event, Bookmark):
+                self._copy.collect(event.object)
+            elif event.ends_initial_list:
+                self._loaded(event.resource_version)
+                return
+        raise Unreachable(f"watch {self._selection.resource}: the server ended its list half-way", sent=True)
+
+    async def _load_pages(self) -> None:
+        of = self._selection
+        self._copy.begin()
+        resource_version = ""
+        async for page in self._client.pages(
+            of.resource, namespace=of.namespace, labels=of.labels, fields=of.fields, page_size=self._page_size
+        ):
+            self.heard = asyncio.get_running_loop().time()
+            resource_version = page.resource_version
+            for thing in page.items:
+                self._copy.collect(thing)
+        self._loaded(resource_version)
+
+    def _loaded(self, resource_version: str) -> None:
+        self._copy.complete(resource_version)
+        self._must_load = False
+        self._page_size = self._selection.page_size
+        self._progressed = True
+
+    async def _apply(self, told: AsyncIterator[Told[T]]) -> None:
+        async for event in told:
+            self._progressed = True
+            if isinstance(event, Bookmark):
+                self._copy.advance(event.resource_version)
+            else:
+                self._copy.apply(event)
+
+    @asynccontextmanager
+    async def _watch(self) -> AsyncIterator[AsyncIterator[Told[T]]]:
+        of = self._selection
+        try:
+            async with (
+                asyncio.timeout(None) as limit,
+                self._client.watch(
+                    of.resource,
+                    namespace=of.namespace,
+                    labels=of.labels,
+                    fields=of.fields,
+                    resource_version="" if self._must_load else self._copy.position,
+                    initial_list=self._must_load,
+                    lasting=_SHORTEST_WATCH * (1 + self._client.random.random()),
+                    opening_within=min(of.silence, _OPENING_WITHIN),
+                ) as told,
+                aclosing(self._unless_silent(told, limit)) as heard,
+            ):
+                yield heard
+        except TimeoutError as error:
+            if self._must_load:
+                silence = f"{of.silence.total_seconds():g} s"
+                raise Unreachable(f"watch {of.resource}: nothing heard for {silence}", sent=True) from error
+
+    async def _unless_silent(
+        self, told: AsyncIterator[Told[T]], limit: asyncio.Timeout
+    ) -> AsyncGenerator[Told[T], None]:
+        """Yield what is told, and let `limit` pass when nothing has been for too long.
+
+        Moving a timer for each event would cost more than handling the event, so the timer only looks how long ago the
+        last one came.
+        """
+        loop = asyncio.get_running_loop()
+        patience = self._selection.silence.total_seconds()
+        self.heard = last = loop.time()
+        watchdog: asyncio.TimerHandle
+
+        def look() -> None:
+            nonlocal watchdog
+            left = last + patience - loop.time()
+            if left > 0:
+                watchdog = loop.call_later(left, look)
+            else:
+                limit.reschedule(loop.time())
+
+        watchdog = loop.call_later(patience, look)
+        try:
+            async for event in told:
+                self.heard = last = loop.time()
+                yield event
+        finally:
+            watchdog.cancel()

@@ -1,0 +1,74 @@
+"""Changes to objects, by key and with the precondition they rest on.
+
+We never write a whole object or a whole list that others write too: a patch says which key becomes what, and carries
+what must still be true for it to make sense (a JSON patch with `test`, a merge patch with the resourceVersion). If that
+no longer holds the server refuses it, and we look again.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+Json = Any
+
+
+class Patch(msgspec.Struct, frozen=True):
+    """A change, as it goes over the wire."""
+
+    content_type: str
+    body: bytes
+
+
+class Operation(msgspec.Struct, frozen=True, omit_defaults=True, rename={"from_": "from"}):
+    """One step of a JSON patch (RFC 6902)."""
+
+    op: str
+    path: str
+    value: Json = msgspec.UNSET
+    from_: str = ""
+
+
+def pointer(*parts: str | int) -> str:
+    """Return the JSON pointer for `parts`: `pointer("metadata", "labels", "a/b")` is `/metadata/labels/a~1b`."""
+    return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def test(path: str, value: Json) -> Operation:
+    """Refuse the whole patch unless `path` has this value now."""
+    return Operation("test", path, value)
+
+
+def add(path: str, value: Json) -> Operation:
+    """Set a key, new or not; insert into a list (`/-` appends)."""
+    return Operation("add", path, value)
+
+
+def replace(path: str, value: Json) -> Operation:
+    """Change what must already be there."""
+    return Operation("replace", path, value)
+
+
+def remove(path: str) -> Operation:
+    """Take away what must be there."""
+    return Operation("remove", path)
+
+
+def json_patch(*operations: Operation) -> Patch:
+    """Return a JSON patch: all operations in order, or none."""
+    return Patch("application/json-patch+json", msgspec.json.encode(operations))
+
+
+def merge_patch(change: Mapping[str, Json]) -> Patch:
+    """Return a merge patch (RFC 7386): keys are set, `None` deletes, lists are replaced whole."""
+    return Patch("application/merge-patch+json", msgspec.json.encode(change))
+
+
+def strategic_patch(change: Mapping[str, Json]) -> Patch:
+    """Return a strategic merge patch: like a merge patch, but lists merge by the keys that Kubernetes defines."""
+    return Patch("application/strategic-merge-patch+json", msgspec.json.encode(change))
+
+
+def apply_patch(wanted: Mapping[str, Json]) -> Patch:
+    """Return a server-side apply: these fields are ours and have these values. JSON is valid YAML."""
+    return Patch("application/apply-patch+yaml", msgspec.json.encode(wanted))

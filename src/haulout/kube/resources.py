@@ -1,0 +1,67 @@
+"""What there is in a cluster and where: a resource's group, version and name, and the type we read it as."""
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+from urllib.parse import quote
+
+from haulout.kube.objects import Lease, Node, Object, Pod, RawObject
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+@dataclass(frozen=True, slots=True)
+class Resource(Generic[T]):
+    """A kind of object, by where it is served and as what it is decoded."""
+
+    group: str  # empty for the core group
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool
+    model: type[T]
+
+    def __str__(self) -> str:
+        """Return `leases.coordination.k8s.io`, as kubectl names it."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    @property
+    def api_version(self) -> str:
+        """`group/version`, or only the version in the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def of(self, model: type[U]) -> "Resource[U]":
+        """Return the same resource, decoded as something else."""
+        return Resource(self.group, self.version, self.plural, self.kind, self.namespaced, model)
+
+    def path(self, name: str = "", *, namespace: str | None = None, subresource: str = "") -> str:
+        """Return the path of the collection, of one object or of its subresource.
+
+        A namespaced resource without a namespace is the collection over all of them.
+        """
+        if not self.namespaced and namespace:
+            raise ValueError(f"{self} are not in a namespace, but {namespace!r} was given")
+        if self.namespaced and name and not namespace:
+            raise ValueError(f"{self} are in a namespace, and none was given for {name!r}")
+        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
+        parts += ["namespaces", namespace] if namespace else []
+        parts += [part for part in (self.plural, name, subresource) if part]
+        return "/" + "/".join(quote(part, safe="/" if part is subresource else "") for part in parts)
+
+
+NODES = Resource("", "v1", "nodes", "Node", namespaced=False, model=Node)
+PODS = Resource("", "v1", "pods", "Pod", namespaced=True, model=Pod)
+NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False, model=Object)
+LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True, model=Lease)
+EVENTS = Resource("events.k8s.io", "v1", "events", "Event", namespaced=True, model=RawObject)
+ACCESS_REVIEWS = Resource(
+    "authorization.k8s.io",
+    "v1",
+    "selfsubjectaccessreviews",
+    "SelfSubjectAccessReview",
+    namespaced=False,
+    model=RawObject,
+)
+SELF_REVIEWS = Resource(
+    "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False, model=RawObject
+)

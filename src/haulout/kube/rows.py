@@ -1,0 +1,107 @@
+"""Objects made small enough to keep all of them.
+
+A cluster has a hundred times more pods than nodes, and a pod as JSON is some ten kilobytes. A row keeps what decisions
+about nodes need to know of a pod, flat, and shares what pods have in common: the names of nodes, namespaces and owners,
+and whole sets of labels, which all replicas of a workload carry alike.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from haulout.kube.objects import Pod
+
+S = TypeVar("S")
+
+MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
+Labels = tuple[tuple[str, str], ...]
+
+
+class Owner(msgspec.Struct, frozen=True, gc=False):
+    """The controller that an object belongs to."""
+
+    kind: str
+    name: str
+    uid: str
+
+
+class PodRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """What decisions about nodes need to know of a pod."""
+
+    key: str
+    uid: str
+    resource_version: str
+    namespace: str
+    node: str
+    phase: str
+    labels: Labels
+    owner: Owner | None
+    priority: int
+    grace_seconds: int
+    ready: bool
+    mirror: bool  # a static pod, which only its kubelet can stop
+    local_storage: bool  # deleting it loses the data of an emptyDir
+    deleted_at: datetime | None
+
+    @property
+    def name(self) -> str:
+        """Its name within its namespace."""
+        return self.key[len(self.namespace) + 1 :]
+
+
+def pod_rows() -> Callable[[Pod], PodRow]:
+    """Return a function that makes rows of pods; the rows of one such function share what they have in common."""
+    shared = _Shared()
+
+    def row(pod: Pod) -> PodRow:
+        metadata, spec, status = pod.metadata, pod.spec, pod.status
+        namespace = shared(metadata.namespace)
+        return PodRow(
+            key=f"{namespace}/{metadata.name}",
+            uid=metadata.uid,
+            resource_version=metadata.resource_version,
+            namespace=namespace,
+            node=shared(spec.node_name),
+            phase=shared(status.phase),
+            labels=shared(tuple(metadata.labels.items())),
+            owner=shared(_controller(pod)),
+            priority=spec.priority,
+            grace_seconds=spec.termination_grace_period_seconds,
+            ready=any(condition.type == "Ready" and condition.status == "True" for condition in status.conditions),
+            mirror=MIRROR_ANNOTATION in metadata.annotations,
+            local_storage=any(volume.empty_dir is not None for volume in spec.volumes),
+            deleted_at=metadata.deletion_timestamp,
+        )
+
+    return row
+
+
+def _controller(pod: Pod) -> Owner | None:
+    for owner in pod.metadata.owner_references:
+        if owner.controller:
+            return Owner(owner.kind, owner.name, owner.uid)
+    return None
+
+
+class _Shared:
+    """Returns one and the same object for equal values.
+
+    Not `sys.intern`, which some Python versions never forget. When there are too many values to be worth sharing it
+    starts over: what was handed out stays valid.
+    """
+
+    _LIMIT = 200_000
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Any] = {}
+
+    def __call__(self, value: S) -> S:
+        known: S | None = self._known.get(value)
+        if known is not None:
+            return known
+        if len(self._known) >= self._LIMIT:
+            self._known.clear()
+        self._known[value] = value
+        return value

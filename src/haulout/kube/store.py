@@ -1,0 +1,88 @@
+"""An indexed set of rows: what a cache holds.
+
+A row is an object, or the few fields of it that are worth keeping. The store knows nothing of watching; it keeps rows
+by key and under any number of indexes, in the order in which they came, so that a simulated run repeats exactly.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Generic, Protocol, TypeVar
+
+
+class Row(Protocol):
+    """What a store must know of whatever it keeps."""
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, or the name."""
+        ...
+
+    @property
+    def uid(self) -> str:
+        """What tells it from a later object of the same name."""
+        ...
+
+    @property
+    def resource_version(self) -> str:
+        """Which state of the object it shows."""
+        ...
+
+
+R = TypeVar("R", bound=Row)
+Indexer = Callable[[R], Iterable[str]]
+
+
+class Store(Generic[R]):
+    """Rows by key, and by what else they are asked for."""
+
+    def __init__(self, indexes: Mapping[str, Indexer[R]] | None = None) -> None:
+        self._rows: dict[str, R] = {}
+        self._indexers = dict(indexes or {})
+        self._indexes: dict[str, dict[str, dict[str, R]]] = {name: {} for name in self._indexers}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._rows
+
+    def get(self, key: str) -> R | None:
+        """Return the row with this key."""
+        return self._rows.get(key)
+
+    def all(self) -> Collection[R]:
+        """Return all rows; a live view, so copy it before you wait for anything."""
+        return self._rows.values()
+
+    def by(self, index: str, value: str) -> Collection[R]:
+        """Return the rows that `index` puts under `value`; a live view as well."""
+        return self._indexes[index].get(value, {}).values()
+
+    def put(self, row: R) -> R | None:
+        """Keep `row`; returns the one that it replaces."""
+        key = row.key
+        old = self._rows.get(key)
+        if old is not None:
+            self._unindex(key, old)
+        self._rows[key] = row
+        for name, indexer in self._indexers.items():
+            index = self._indexes[name]
+            for value in indexer(row):
+                index.setdefault(value, {})[key] = row
+        return old
+
+    def drop(self, key: str) -> R | None:
+        """Forget the row with this key, and return it."""
+        old = self._rows.pop(key, None)
+        if old is not None:
+            self._unindex(key, old)
+        return old
+
+    def _unindex(self, key: str, row: R) -> None:
+        for name, indexer in self._indexers.items():
+            index = self._indexes[name]
+            for value in indexer(row):
+                if (bucket := index.get(value)) is None:
+                    continue
+                bucket.pop(key, None)
+                if not bucket:
+                    del index[value]

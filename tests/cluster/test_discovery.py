@@ -1,0 +1,51 @@
+"""Discovery on a real cluster: both ways to ask tell the same."""
+
+import random
+
+import pytest
+
+from controlplane import ControlPlane
+from haulout.core.clock import Clock
+from haulout.kube import config, discovery
+from haulout.kube.client import Client
+from haulout.kube.discovery import Discovery, discover
+from haulout.kube.http import HttpTransport
+from haulout.kube.resources import EVENTS, LEASES, NODES, PODS
+
+
+async def discovered(control_plane: ControlPlane, clock: Clock) -> Discovery:
+    connection = config.load(kubeconfig=str(control_plane.kubeconfig()), clock=clock)
+    client = Client(HttpTransport(connection, clock=clock), clock=clock, random=random.Random(7))
+    try:
+        return await discover(client)
+    finally:
+        await client.close()
+
+
+@pytest.mark.real_time
+async def test_what_the_operator_works_with_is_served(control_plane: ControlPlane, clock: Clock) -> None:
+    found = await discovered(control_plane, clock)
+
+    assert all(found.serves(resource) for resource in (NODES, PODS, LEASES, EVENTS))
+    assert found.unavailable == ()
+    pods = found.find("", "pods")
+    assert pods is not None
+    assert "eviction" in pods.subresources
+    assert {"get", "list", "watch", "patch"} <= set(pods.verbs)
+
+
+@pytest.mark.real_time
+async def test_the_documents_of_older_servers_tell_the_same(
+    control_plane: ControlPlane, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new = await discovered(control_plane, clock)
+    monkeypatch.setattr(discovery, "_ACCEPT", "application/json")
+    old = await discovered(control_plane, clock)
+
+    def comparable(found: Discovery) -> dict[tuple[str, str], object]:
+        return {
+            name: (each.kind, each.namespaced, each.versions, sorted(each.verbs), sorted(each.subresources))
+            for name, each in found.resources.items()
+        }
+
+    assert comparable(old) == comparable(new)

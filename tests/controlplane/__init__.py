@@ -1,0 +1,16 @@
+"""A real Kubernetes control plane for tests and benchmarks: etcd, kube-apiserver and, on demand, the controllers.
+
+    with ControlPlane() as cluster:
+        cluster.kubectl("create", "namespace", "shop")
+
+`assets` finds the programs or has them built (`build`, `toolchain`); `process` runs them. By hand:
+
+    python -m controlplane assets       find or build the programs, print where they are
+    python -m controlplane run          run a control plane until Ctrl-C
+"""
+
+from controlplane.assets import Assets, AssetsMissing, find
+from controlplane.daemon import ControlPlaneError
+from controlplane.process import Answer, ControlPlane
+
+__all__ = ["Answer", "Assets", "AssetsMissing", "ControlPlane", "ControlPlaneError", "find"]

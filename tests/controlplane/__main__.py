@@ -1,0 +1,52 @@
+"""`python -m controlplane`: the control plane of the tests, by hand."""
+
+import signal
+import sys
+
+import click
+
+from controlplane import assets as programs
+from controlplane.daemon import ControlPlaneError
+from controlplane.process import ControlPlane
+
+
+@click.group()
+def main() -> None:
+    """Find, build and run the control plane that the tests use."""
+
+
+@main.command()
+def assets() -> None:
+    """Find or build the programs, and print the folder that has them."""
+    found = _find()
+    if found.absent:
+        click.echo(f"without {', '.join(found.absent)}: {found.why_absent}", err=True)
+    for folder in found.folders:
+        click.echo(folder)
+
+
+@main.command()
+@click.option("--controllers", is_flag=True, help="Also run kube-controller-manager and kube-scheduler.")
+def run(*, controllers: bool) -> None:
+    """Run a control plane until Ctrl-C, and print the path of its kubeconfig."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        with ControlPlane(_find()) as cluster:
+            if controllers:
+                cluster.start_controllers()
+            click.echo(cluster.kubeconfig())
+            signal.pause()
+    except (programs.AssetsMissing, ControlPlaneError) as problem:
+        sys.exit(str(problem))
+    except KeyboardInterrupt:
+        click.echo("stopped", err=True)
+
+
+def _find() -> programs.Assets:
+    try:
+        return programs.find()
+    except programs.AssetsMissing as problem:
+        sys.exit(str(problem))
+
+
+main(prog_name="python -m controlplane")

@@ -1,0 +1,106 @@
+"""Where the control plane's programs are.
+
+They are looked for in this order, each on its own:
+
+1. the folder that `KUBEBUILDER_ASSETS` names, for those who have one already; it often lacks the two controllers,
+2. this project's folder in the user's cache,
+3. a build from source into that folder (`controlplane.build`), which takes minutes, once.
+
+Without etcd, kube-apiserver and kubectl there is no control plane: that is an error of one line that says what to
+install. Without the controllers there is one, and only those who ask for a controller are told that it is absent.
+"""
+
+import os
+import platform
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from controlplane import build, toolchain
+
+ESSENTIAL = ("etcd", "kube-apiserver", "kubectl")
+CONTROLLERS = ("kube-controller-manager", "kube-scheduler")
+PROGRAMS = (*ESSENTIAL, *CONTROLLERS)  # in this order they are built: what is needed most, first
+
+
+class AssetsMissing(RuntimeError):
+    """A program is neither here nor can it be built."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assets:
+    """The programs that were found; `why_absent` tells what kept the others from being built."""
+
+    paths: Mapping[str, Path]
+    why_absent: str = ""
+
+    def path(self, program: str) -> Path:
+        """Return where `program` is."""
+        try:
+            return self.paths[program]
+        except KeyError:
+            raise AssetsMissing(_what_to_do([program], why=self.why_absent)) from None
+
+    @property
+    def folders(self) -> list[Path]:
+        """The folders that have the programs: one, unless `KUBEBUILDER_ASSETS` had only some of them."""
+        return list(dict.fromkeys(path.parent for path in self.paths.values()))
+
+    @property
+    def absent(self) -> list[str]:
+        """The programs that could not be had."""
+        return [program for program in PROGRAMS if program not in self.paths]
+
+
+def find(*, say: Callable[[str], None] | None = None) -> Assets:
+    """Find all programs, build those that are missing, and tell `say` (by default stderr) how it goes."""
+    folders = [*_given_folder(), cache_folder()]
+    assets = Assets(_programs_in(folders))
+    if not assets.absent:
+        return assets
+    try:
+        build.build(assets.absent, into=cache_folder(), say=say or _say_on_stderr)
+    except (build.BuildFailed, toolchain.NoToolchain, OSError) as failure:
+        assets = Assets(_programs_in(folders), why_absent=str(failure))
+        if missing := [program for program in assets.absent if program in ESSENTIAL]:
+            raise AssetsMissing(_what_to_do(missing, why=str(failure))) from failure
+        return assets
+    return Assets(_programs_in(folders))
+
+
+def cache_folder() -> Path:
+    """Return this project's folder for programs of this version, for this kind of machine."""
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "haulout" / "controlplane" / f"{build.KUBERNETES}-{sys.platform}-{platform.machine().lower()}"
+
+
+def _given_folder() -> list[Path]:
+    given = os.environ.get("KUBEBUILDER_ASSETS")
+    if not given:
+        return []
+    if not Path(given).is_dir():
+        raise AssetsMissing(f"KUBEBUILDER_ASSETS names {given}, which is not a folder: correct or unset it")
+    return [Path(given).absolute()]
+
+
+def _programs_in(folders: list[Path]) -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for program in PROGRAMS:
+        candidates = (folder / program for folder in folders)
+        path = next((path for path in candidates if path.is_file() and os.access(path, os.X_OK)), None)
+        if path is not None:
+            found[program] = path
+    return found
+
+
+def _what_to_do(missing: list[str], *, why: str) -> str:
+    return (
+        f"no {', '.join(missing)} for a control plane ({' '.join(why.split())}): install {toolchain.WANTED}, "
+        "or set KUBEBUILDER_ASSETS to a folder that has them"
+    )
+
+
+def _say_on_stderr(line: str) -> None:
+    sys.stderr.write(f"controlplane: {line}\n")
+    sys.stderr.flush()

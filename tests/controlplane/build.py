@@ -1,0 +1,122 @@
+"""Builds the control plane's programs from source, with nothing but Go and its module proxy.
+
+One version rules: Kubernetes' own go.mod says which etcd it is tested with and which modules live in its staging
+folder. The latter are replaced by relative paths there, which mean nothing to anybody else, so our module replaces them
+by the releases that belong to this version (v1.X.Y is v0.X.Y for them). Every version is thereby fixed, and Go's
+checksum database vouches for what is downloaded.
+
+Each program is built beside the cache folder's programs and moved in when complete: an interrupted build leaves whole
+programs or none, and the next one goes on from there. A lock lets a second run wait instead of building the same.
+"""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from controlplane import toolchain
+from haulout.core.clock import RealClock
+
+KUBERNETES = "v1.36.3"
+
+_ETCD_SERVER = "go.etcd.io/etcd/server/v3"
+_STAGED = KUBERNETES.replace("v1.", "v0.", 1)
+_VERSION_HOLDERS = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+
+
+class BuildFailed(RuntimeError):
+    """Go could not build a program; the message is one line."""
+
+
+def build(programs: Sequence[str], *, into: Path, say: Callable[[str], None]) -> None:
+    """Build those of `programs` that the folder `into` does not have yet; what else is needed goes beside it."""
+    into.mkdir(parents=True, exist_ok=True)
+    with _alone_in(into.parent, say=say):
+        missing = [program for program in programs if not (into / program).exists()]
+        if not missing:
+            return
+        go = toolchain.find(caches=into.parent, say=say)
+        with _workshop(into / ".build") as workshop:
+            _write_module(go, workshop, say=say)
+            for program in missing:
+                _build_one(go, program, workshop=workshop, say=say)
+                (workshop / program).replace(into / program)
+
+
+@contextmanager
+def _alone_in(folder: Path, *, say: Callable[[str], None]) -> Iterator[None]:
+    with (folder / ".lock").open("w") as lock:  # closing it, or dying, lets go of the lock
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another run that is building in {folder}")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _workshop(folder: Path) -> Iterator[Path]:
+    shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_module(go: Path, workshop: Path, *, say: Callable[[str], None]) -> None:
+    say(f"downloading the source of Kubernetes {KUBERNETES}; the first build takes some five minutes")
+    module = f"k8s.io/kubernetes@{KUBERNETES}"
+    download = json.loads(_go(go, "mod", "download", "-json", module, folder=workshop, doing=f"downloading {module}"))
+    source = json.loads(_go(go, "mod", "edit", "-json", download["GoMod"], folder=workshop, doing=f"reading {module}"))
+    (workshop / "go.mod").write_text(_go_mod(source))
+
+
+def _go_mod(source: dict[str, Any]) -> str:
+    """Return a go.mod that can build what `source`, the go.mod of Kubernetes as JSON, can build in its own place."""
+    etcd = next(module["Version"] for module in source["Require"] if module["Path"] == _ETCD_SERVER)
+    staged = [replacement["Old"]["Path"] for replacement in source["Replace"]]
+    lines = [
+        "module haulout.test/controlplane",
+        f"go {source['Go']}",
+        f"require k8s.io/kubernetes {KUBERNETES}",
+        f"require {_ETCD_SERVER} {etcd}",
+        *(f"replace {path} => {path} {_STAGED}" for path in staged),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _build_one(go: Path, program: str, *, workshop: Path, say: Callable[[str], None]) -> None:
+    say(f"building {program}")
+    clock = RealClock()
+    began = clock.monotonic()
+    package = _ETCD_SERVER if program == "etcd" else f"k8s.io/kubernetes/cmd/{program}"
+    # -mod=mod lets Go write go.sum as it goes; all versions are fixed by then.
+    flags = ["-mod=mod", "-trimpath", "-ldflags", _linker_flags(), "-o", str(workshop / program)]
+    _go(go, "build", *flags, package, folder=workshop, doing=f"building {program}")
+    say(f"built {program} in {timedelta(seconds=round(clock.monotonic() - began))}")
+
+
+def _linker_flags() -> str:
+    """Leave symbols out, and put in the version: without it the server calls itself v0.0.0-master."""
+    major, minor, _ = KUBERNETES.removeprefix("v").split(".")
+    facts = {"gitVersion": KUBERNETES, "gitMajor": major, "gitMinor": minor}
+    stamps = [f"-X {holder}.{fact}={value}" for holder in _VERSION_HOLDERS for fact, value in facts.items()]
+    return " ".join(["-s", "-w", *stamps])
+
+
+def _go(go: Path, *arguments: str, folder: Path, doing: str) -> str:
+    # A workspace around the cache folder, or another machine to build for, is none of our business.
+    foreign = {"GOWORK", "GOOS", "GOARCH"}
+    environment = {key: value for key, value in os.environ.items() if key not in foreign}
+    environment |= {"CGO_ENABLED": "0", "GOWORK": "off"}
+    done = subprocess.run([go, *arguments], cwd=folder, env=environment, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise BuildFailed(f"{doing} with {go} failed: {toolchain.reason(done)}")
+    return done.stdout

@@ -1,0 +1,106 @@
+"""Who may sign in to a control plane, and with what.
+
+A few users have tokens, known from the start since the server reads them once. Any other user signs in with a client
+certificate, made on the spot. Either way the result is a kubeconfig, which is what people and programs start from.
+"""
+
+import base64
+import hashlib
+import secrets
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+import yaml
+
+from controlplane.certificates import Authority, Identity, signing_key
+from controlplane.daemon import ControlPlaneError
+
+ADMIN = "admin"
+
+
+class Credentials:
+    """The authorities and tokens of one control plane; `users` maps each user with a token to the user's groups."""
+
+    def __init__(self, users: Mapping[str, Sequence[str]]) -> None:
+        self._users = {**users, ADMIN: ("system:masters",)}
+        self._tokens = {user: secrets.token_hex(16) for user in self._users}
+        self._servers = Authority("haulout test servers")
+        self._clients = Authority("haulout test clients")
+
+    @property
+    def server_ca(self) -> bytes:
+        """The certificate, PEM, that vouches for every server."""
+        return self._servers.certificate
+
+    def token(self, user: str) -> str:
+        """Return the bearer token of `user`."""
+        try:
+            return self._tokens[user]
+        except KeyError:
+            known = ", ".join(self._tokens)
+            raise ControlPlaneError(f"no token for user {user}, only for {known}: give groups to sign in") from None
+
+    def client_certificate(self, user: str, groups: Sequence[str]) -> Identity:
+        """Return a certificate and key that the server takes for `user` with `groups`."""
+        return self._clients.client(user, groups)
+
+    def write_server_files(self, folder: Path) -> None:
+        """Write what the servers read, under the names that `controlplane.flags` uses."""
+        server = self._servers.server("127.0.0.1", "localhost")
+        files = {
+            "server-ca.pem": self._servers.certificate,
+            "server.pem": server.certificate,
+            "server-key.pem": server.key,
+            "client-ca.pem": self._clients.certificate,
+            "service-accounts-key.pem": signing_key(),
+            "tokens.csv": "".join(self._token_lines()).encode(),
+        }
+        for name, content in files.items():
+            _write_private(folder / name, content)
+
+    def kubeconfig(self, folder: Path, *, server: str, user: str, groups: Sequence[str] | None, namespace: str) -> Path:
+        """Write a kubeconfig into `folder`, or find it there; with `groups` it holds a client certificate."""
+        digest = hashlib.sha256(repr((user, groups and tuple(groups), namespace)).encode()).hexdigest()
+        path = folder / f"{quote(user, safe='')[:60]}-{digest[:8]}.yaml"
+        if not path.exists():
+            sign_in = {"token": self.token(user)} if groups is None else self._certificate_data(user, groups)
+            content = {
+                "apiVersion": "v1",
+                "kind": "Config",
+                "clusters": [
+                    {
+                        "name": "haulout-test",
+                        "cluster": {"server": server, "certificate-authority-data": _base64(self.server_ca)},
+                    }
+                ],
+                "users": [{"name": user, "user": sign_in}],
+                "contexts": [
+                    {
+                        "name": "haulout-test",
+                        "context": {"cluster": "haulout-test", "user": user, "namespace": namespace},
+                    }
+                ],
+                "current-context": "haulout-test",
+            }
+            _write_private(path, yaml.safe_dump(content, sort_keys=False).encode())
+        return path
+
+    def _token_lines(self) -> list[str]:
+        return [f'{token},{user},{user},"{",".join(self._users[user])}"\n' for user, token in self._tokens.items()]
+
+    def _certificate_data(self, user: str, groups: Sequence[str]) -> dict[str, str]:
+        identity = self.client_certificate(user, groups)
+        return {
+            "client-certificate-data": _base64(identity.certificate),
+            "client-key-data": _base64(identity.key),
+        }
+
+
+def _base64(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(content)

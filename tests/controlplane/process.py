@@ -1,0 +1,347 @@
+"""Runs a control plane on this machine's loopback: real programs, real TLS, real RBAC, and faults on demand.
+
+It has no nodes and no kubelets: a Node is an object that a test creates, a Pod stays as it was written. Without
+`start_controllers` nothing else acts either, so a test owns every object there is. Service-account admission is off,
+since the default account that it wants in every namespace is a controller's work.
+
+Ports stay the same over restarts. They lie below those that the system gives to outgoing connections, so that nobody,
+least of all a client that tries to reach the stopped server, can take one meanwhile.
+
+Everything here blocks; async tests call it through `asyncio.to_thread`.
+"""
+
+import base64
+import http.client
+import json
+import os
+import random
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple, Self
+
+from controlplane import assets as programs
+from controlplane import flags, guardian
+from controlplane.certificates import Identity
+from controlplane.credentials import ADMIN, Credentials
+from controlplane.daemon import ControlPlaneError, Daemon
+
+_PORTS = range(20000, 32768)
+_READY_WITHIN = timedelta(seconds=90)  # takes 4 s on an idle machine; a busy one may be far slower
+_ANSWER_WITHIN = timedelta(seconds=30)
+_PROBE_WITHIN = timedelta(seconds=2)
+
+
+class Answer(NamedTuple):
+    """What a server answered."""
+
+    status: int
+    body: bytes
+
+    def json(self) -> Any:
+        """Return what the body says."""
+        return json.loads(self.body)
+
+
+class ControlPlane:
+    """A control plane, alive between `start` and `stop` or inside a `with`.
+
+    `users` have a token each, and the groups given here; `admin` is always one of them and may do everything. Others
+    sign in with a client certificate. `apiserver_flags` are added to the server's, and win over them.
+    """
+
+    def __init__(
+        self,
+        assets: programs.Assets | None = None,
+        *,
+        users: Mapping[str, Sequence[str]] | None = None,
+        apiserver_flags: Sequence[str] = (),
+    ) -> None:
+        self.assets = assets or programs.find()
+        self._credentials = Credentials(users or {})
+        self._apiserver_flags = apiserver_flags
+        self._etcd_port, self._port = _free_ports(2)
+        self._tls = ssl.create_default_context(cadata=self.ca.decode())
+        self._folder: Path | None = None
+        self._guardian: subprocess.Popen[bytes] | None = None
+        self._daemons: dict[str, Daemon] = {}
+
+    @property
+    def server(self) -> str:
+        """The API server's address."""
+        return f"https://{flags.LOOPBACK}:{self._port}"
+
+    @property
+    def ca(self) -> bytes:
+        """The certificate, PEM, that vouches for the API server."""
+        return self._credentials.server_ca
+
+    @property
+    def folder(self) -> Path:
+        """Where data, logs and kubeconfigs are; gone after `stop`."""
+        if self._folder is None:
+            raise ControlPlaneError("the control plane is not started")
+        return self._folder
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start etcd and the API server; return when it is ready."""
+        if self._folder is not None:
+            raise ControlPlaneError("the control plane is started already")
+        self._folder = Path(tempfile.mkdtemp(prefix="haulout-controlplane-"))
+        try:
+            self._guardian = _guard(self._folder)
+            self._credentials.write_server_files(self._folder)
+            self._add_etcd().start(within=_READY_WITHIN)
+            self._add_apiserver().start(within=_READY_WITHIN)
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End everything and leave nothing behind; harmless if nothing runs."""
+        for daemon in reversed(self._daemons.values()):
+            daemon.kill()
+        self._daemons.clear()
+        if self._guardian is not None:
+            self._guardian.kill()
+            self._guardian.communicate()
+            self._guardian = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder)
+            self._folder = None
+
+    # What can happen to an API server
+
+    def kill_apiserver(self) -> None:
+        """End the API server without warning: connections are reset, new ones refused."""
+        self._daemon("kube-apiserver").kill()
+
+    def start_apiserver(self) -> None:
+        """Start the API server again, after `kill_apiserver`: same address, same data."""
+        self._daemon("kube-apiserver").start(within=_READY_WITHIN)
+
+    def restart_apiserver(self) -> None:
+        """Restart the API server as an upgrade would: it ends its clients' requests in order first."""
+        self._daemon("kube-apiserver").stop()
+        self.start_apiserver()
+
+    def pause_apiserver(self) -> None:
+        """Freeze the API server: connections stay open and new ones are accepted, but nothing answers."""
+        self._daemon("kube-apiserver").pause()
+
+    def resume_apiserver(self) -> None:
+        """Let the API server go on; it answers what it was asked meanwhile."""
+        self._daemon("kube-apiserver").resume()
+
+    def compact(self) -> int:
+        """Let etcd forget everything before its current revision, which is returned.
+
+        Clients do not notice by themselves: the API server answers watches, and lists at older revisions, from its own
+        memory of recent events for as long as that reaches back. `forget_history` takes that too.
+        """
+        # A write of our own makes it a revision that nobody has seen and nobody has compacted yet.
+        written = self._etcd_call("put", {"key": base64.b64encode(b"haulout-test/compaction").decode()})
+        revision = int(written["header"]["revision"])
+        self._etcd_call("compaction", {"revision": revision, "physical": True})
+        return revision
+
+    def forget_history(self) -> None:
+        """Make the API server answer 410 to a watch from, or a list at, any resourceVersion seen before.
+
+        The API server remembers recent events of each kind in its watch cache. After a restart that memory begins at
+        etcd's current revision, which `compact` made newer than all that were handed out; and etcd forgot the rest.
+        """
+        self.compact()
+        self.kill_apiserver()
+        self.start_apiserver()
+
+    # Those who act by themselves
+
+    def start_controllers(self, controllers: Sequence[str] = ("*",), *, scheduler: bool = True) -> None:
+        """Start kube-controller-manager with these `controllers` (`*` and `-NAME` work), and the scheduler.
+
+        Without kubelets the node-lifecycle-controller soon takes every node for dead: start
+        `("*", "-node-lifecycle-controller")` where nodes shall stay as they were written.
+        """
+        started = [self._add_controller_manager(controllers)]
+        if scheduler:
+            started.append(self._add_scheduler())
+        for daemon in started:
+            daemon.launch()
+        for daemon in started:
+            daemon.wait_until_ready(within=_READY_WITHIN)
+
+    def stop_controllers(self) -> None:
+        """End kube-controller-manager and kube-scheduler; harmless if they do not run."""
+        for name in programs.CONTROLLERS:
+            if daemon := self._daemons.pop(name, None):
+                daemon.kill()
+
+    # Ways to talk to it
+
+    def token(self, user: str = ADMIN) -> str:
+        """Return the bearer token of `user`."""
+        return self._credentials.token(user)
+
+    def client_certificate(self, user: str, groups: Sequence[str] = ()) -> Identity:
+        """Return a certificate and key, both PEM, that the API server takes for `user` with `groups`."""
+        return self._credentials.client_certificate(user, groups)
+
+    def kubeconfig(self, user: str = ADMIN, *, groups: Sequence[str] | None = None, namespace: str = "default") -> Path:
+        """Return a kubeconfig for `user`: with the user's token, or, if `groups` are given, a client certificate."""
+        folder = self.folder / "kubeconfigs"
+        folder.mkdir(exist_ok=True)
+        return self._credentials.kubeconfig(folder, server=self.server, user=user, groups=groups, namespace=namespace)
+
+    def kubectl(
+        self,
+        *arguments: str,
+        user: str = ADMIN,
+        groups: Sequence[str] | None = None,
+        input: str | None = None,  # noqa: A002 - named as in subprocess.run, whose result this returns
+        check: bool = True,
+    ) -> subprocess.CompletedProcess[str]:
+        """Run kubectl as `user`; with `check`, a failure raises and shows what kubectl said."""
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),  # for the plugins and editors that kubectl starts
+            "HOME": str(self.folder),  # for its caches
+            "KUBECONFIG": str(self.kubeconfig(user, groups=groups)),
+        }
+        command = [str(self.assets.path("kubectl")), *arguments]
+        done = subprocess.run(command, input=input, env=environment, capture_output=True, text=True, check=False)
+        if check and done.returncode != 0:
+            raise ControlPlaneError(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
+        return done
+
+    def request(
+        self,
+        method: str,
+        path: str,
+        body: object = None,
+        *,
+        content_type: str = "application/json",
+        user: str = ADMIN,
+        within: timedelta = _ANSWER_WITHIN,
+    ) -> Answer:
+        """Send one request, whose `body` becomes JSON, to the API server and read the answer to its end."""
+        headers = {"Authorization": f"Bearer {self.token(user)}", "Content-Type": content_type}
+        content = None if body is None else json.dumps(body).encode()
+        return _ask(self._port, method, path, headers=headers, body=content, within=within, tls=self._tls)
+
+    # The parts
+
+    def _add_etcd(self) -> Daemon:
+        command_line = flags.etcd(folder=self.folder, port=self._etcd_port)
+        return self._add("etcd", command_line, ready=lambda: _is_ready(self._etcd_port, "/readyz"))
+
+    def _add_apiserver(self) -> Daemon:
+        command_line = flags.apiserver(folder=self.folder, port=self._port, etcd_port=self._etcd_port)
+        return self._add(
+            "kube-apiserver",
+            [*command_line, *self._apiserver_flags],
+            ready=lambda: _is_ready(self._port, "/readyz", tls=self._tls),
+        )
+
+    def _add_controller_manager(self, controllers: Sequence[str]) -> Daemon:
+        (port,) = _free_ports(1)
+        kubeconfig = self.kubeconfig("system:kube-controller-manager", groups=())
+        command_line = flags.controller_manager(
+            folder=self.folder, port=port, kubeconfig=kubeconfig, controllers=controllers
+        )
+        # It is healthy before it does anything; each controller that is about to run then adds a check of its own.
+        return self._add(
+            "kube-controller-manager",
+            command_line,
+            ready=lambda: _is_ready(port, "/healthz?verbose", saying=b"-controller ok", tls=self._tls),
+        )
+
+    def _add_scheduler(self) -> Daemon:
+        (port,) = _free_ports(1)
+        kubeconfig = self.kubeconfig("system:kube-scheduler", groups=())
+        command_line = flags.scheduler(folder=self.folder, port=port, kubeconfig=kubeconfig)
+        return self._add("kube-scheduler", command_line, ready=lambda: _is_ready(port, "/readyz", tls=self._tls))
+
+    def _add(self, program: str, command_line: Sequence[str], *, ready: Callable[[], bool]) -> Daemon:
+        if program in self._daemons or self._guardian is None:
+            raise ControlPlaneError(f"{program} cannot be started {'twice' if self._guardian else 'yet'}")
+        command = [str(self.assets.path(program)), *command_line]
+        log = self.folder / f"{program}.log"
+        daemon = Daemon(command, log=log, group=self._guardian.pid, ready=ready)
+        self._daemons[program] = daemon
+        return daemon
+
+    def _daemon(self, program: str) -> Daemon:
+        if program not in self._daemons:
+            raise ControlPlaneError(f"{program} was not started")
+        return self._daemons[program]
+
+    def _etcd_call(self, method: str, arguments: Mapping[str, object]) -> Any:
+        """Call a method of etcd's KV service through its JSON gateway."""
+        answer = _ask(self._etcd_port, "POST", f"/v3/kv/{method}", body=json.dumps(arguments).encode())
+        if answer.status != http.HTTPStatus.OK:
+            raise ControlPlaneError(f"etcd refused {method}: {answer.body.decode(errors='replace')}")
+        return answer.json()
+
+
+def _guard(folder: Path) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-I", "-S", guardian.__file__, str(folder)]
+    return subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)
+
+
+def _ask(
+    port: int,
+    method: str,
+    path: str,
+    *,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
+    within: timedelta = _ANSWER_WITHIN,
+    tls: ssl.SSLContext | None = None,
+) -> Answer:
+    seconds = within.total_seconds()
+    connection = (
+        http.client.HTTPConnection(flags.LOOPBACK, port, timeout=seconds)
+        if tls is None
+        else http.client.HTTPSConnection(flags.LOOPBACK, port, timeout=seconds, context=tls)
+    )
+    try:
+        connection.request(method, path, body=body, headers=dict(headers or {}))
+        response = connection.getresponse()
+        return Answer(response.status, response.read())
+    finally:
+        connection.close()
+
+
+def _is_ready(port: int, path: str, *, saying: bytes = b"ok", tls: ssl.SSLContext | None = None) -> bool:
+    try:
+        answer = _ask(port, "GET", path, within=_PROBE_WITHIN, tls=tls)
+    except (OSError, http.client.HTTPException):
+        return False
+    return answer.status == http.HTTPStatus.OK and saying in answer.body
+
+
+def _free_ports(count: int) -> list[int]:
+    free: list[int] = []
+    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+        if len(free) == count:
+            return free
+        with socket.socket() as probe:
+            if probe.connect_ex((flags.LOOPBACK, port)) != 0:
+                free.append(port)
+    raise ControlPlaneError(f"no {count} free ports from {_PORTS.start} to {_PORTS.stop - 1}")

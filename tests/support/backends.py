@@ -1,0 +1,170 @@
+"""The clusters that behaviour tests run on: one in memory on simulated time, and a real one.
+
+A test takes the `cluster` fixture and does not know which it has. Where the two differ, the one in memory is wrong.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from controlplane import ControlPlane
+from haulout.core.clock import Clock, RealClock
+from haulout.kube import config
+from haulout.kube.client import Client
+from haulout.kube.http import HttpTransport
+from support.line import a_line
+from support.memory_api import MemoryCluster, MemoryTransport
+
+
+class Wire(Protocol):
+    """The line between one client and the cluster."""
+
+    def cut(self) -> None:
+        """Break all connections and refuse new ones."""
+        ...
+
+    def mend(self) -> None:
+        """Let new connections through; those that were silenced are lost."""
+        ...
+
+    def silence(self) -> None:
+        """Keep connections open, accept new ones, and let nothing through."""
+        ...
+
+
+class Cluster(Protocol):
+    """A cluster under test."""
+
+    clock: Clock
+    namespace: str
+    prefix: str  # for the names of objects that are in no namespace
+
+    async def client(self) -> Client:
+        """Return a client of a user who may do everything."""
+        ...
+
+    async def client_on_a_wire(self) -> tuple[Client, Wire]:
+        """Return such a client, and the line that it hangs on."""
+        ...
+
+    async def crash(self) -> None:
+        """Kill the API server and start it again."""
+        ...
+
+    async def forget_history(self) -> None:
+        """Make every watch from an earlier resource version get 410."""
+        ...
+
+
+async def eventually(clock: Clock, check: Callable[[], bool | Awaitable[bool]], *, within: float = 60) -> None:
+    """Return as soon as `check` holds; fail if that takes more than `within` seconds."""
+    end = clock.monotonic() + within
+    while True:
+        held = check()
+        if held if isinstance(held, bool) else await held:
+            return
+        assert clock.monotonic() < end, f"not within {within:g} s: {check}"
+        await clock.sleep(timedelta(milliseconds=20))
+
+
+class MemoryWire:
+    """The line to the cluster in memory."""
+
+    def __init__(self, transport: MemoryTransport) -> None:
+        self._transport = transport
+
+    def cut(self) -> None:
+        """Break all connections and refuse new ones."""
+        self._transport.cut()
+
+    def mend(self) -> None:
+        """Let new connections through; those that were silenced are lost."""
+        self._transport.cut()
+        self._transport.mend()
+
+    def silence(self) -> None:
+        """Stay open, and let nothing through."""
+        self._transport.silence()
+
+
+class InMemory:
+    """The cluster in memory."""
+
+    namespace = "test"
+    prefix = "test"
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.cluster = MemoryCluster(clock)
+        self._transports: list[MemoryTransport] = []
+
+    async def client(self) -> Client:
+        """Return a client."""
+        return (await self.client_on_a_wire())[0]
+
+    async def client_on_a_wire(self) -> tuple[Client, Wire]:
+        """Return a client and its transport, which is its wire."""
+        transport = self.cluster.transport()
+        self._transports.append(transport)
+        seed = len(self._transports)
+        return Client(transport, clock=self.clock, random=random.Random(seed)), MemoryWire(transport)
+
+    async def crash(self) -> None:
+        """Break every connection; refuse new ones for three seconds."""
+        for transport in self._transports:
+            transport.cut()
+        await self.clock.sleep(timedelta(seconds=3))
+        for transport in self._transports:
+            transport.mend()
+
+    async def forget_history(self) -> None:
+        """Compact, and end the watches, as a restart does."""
+        self.cluster.compact()
+        await self.crash()
+
+
+class Real:
+    """A real control plane."""
+
+    def __init__(self, control_plane: ControlPlane, *, namespace: str, cleanup: AsyncExitStack) -> None:
+        self.clock: Clock = RealClock()
+        self.namespace = namespace
+        self.prefix = namespace
+        self.control_plane = control_plane
+        self._cleanup = cleanup
+
+    async def client(self) -> Client:
+        """Return a client of the admin."""
+        return await self._client(config.load(kubeconfig=str(self.control_plane.kubeconfig())))
+
+    async def client_on_a_wire(self) -> tuple[Client, Wire]:
+        """Return a client of the admin whose connections go through a line of their own."""
+        direct = config.load(kubeconfig=str(self.control_plane.kubeconfig()))
+        line = await self._cleanup.enter_async_context(a_line(urlsplit(direct.server).port or 443))
+        return await self._client(replace(direct, server=f"https://127.0.0.1:{line.port}")), line
+
+    async def _client(self, connection: config.Connection) -> Client:
+        client = Client(HttpTransport(connection, clock=self.clock), clock=self.clock, random=random.Random())
+        self._cleanup.push_async_callback(client.close)
+        return client
+
+    async def crash(self) -> None:
+        """Kill the API server and start it again."""
+        await asyncio.to_thread(self.control_plane.kill_apiserver)
+        await asyncio.to_thread(self.control_plane.start_apiserver)
+
+    async def forget_history(self) -> None:
+        """Compact etcd and restart the API server."""
+        await asyncio.to_thread(self.control_plane.forget_history)
+
+
+@asynccontextmanager
+async def a_real_cluster(control_plane: ControlPlane, *, namespace: str) -> AsyncIterator[Cluster]:
+    """Yield the real cluster as one test sees it: with a namespace of its own."""
+    async with AsyncExitStack() as cleanup:
+        yield Real(control_plane, namespace=namespace, cleanup=cleanup)

@@ -1,0 +1,140 @@
+"""A small Kubernetes API server in memory, for tests of clients, caches, leases and locks on simulated time.
+
+    cluster = MemoryCluster(clock)
+    transport = cluster.transport()                 # one for each process; see memory_faults for what it can suffer
+    cluster.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+    …
+    assert cluster.get("nodes", "n1")["spec"]["unschedulable"]
+
+No sockets, no threads, no chance but a seeded generator: a run repeats itself exactly. What it does it does as
+Kubernetes 1.36 does, down to the words of errors; the modules beside this one name the sources. What it does not do:
+strategic merge and server-side apply (415), admission, CRDs, authorization, defaulting, tables, garbage collection
+(propagationPolicy is accepted and changes nothing), managed fields. A namespace need not exist and goes at once when
+deleted. The two event APIs are separate here. No controller runs: pods stay terminating until `finish_deletion`,
+and a disruption budget's status is what a test wrote.
+"""
+
+import copy
+from datetime import timedelta
+from random import Random
+
+from haulout.core.clock import Clock
+from support.memory_faults import Faults, Rule
+from support.memory_kinds import POD, JsonObject, Kind
+from support.memory_selectors import selection
+from support.memory_server import Server
+from support.memory_store import Store, Write
+from support.memory_transport import USUAL_LATENCY, Asked, MemoryTransport
+from support.memory_writes import Target
+
+__all__ = ["Asked", "Faults", "JsonObject", "Kind", "MemoryCluster", "MemoryTransport", "Rule", "Write"]
+
+_TEST = "test"
+
+
+class MemoryCluster:
+    """The cluster itself. Its methods bypass transports, rules and faults: they are the test's own hand.
+
+    Watches may start at most `window` writes ago. Without `watch_lists` it is an older server, which refuses
+    `sendInitialEvents`. Kinds are named by their plural, or `plural.group` where that is not unique.
+    """
+
+    def __init__(
+        self, clock: Clock, *, random: Random | None = None, window: int = 10_000, watch_lists: bool = True
+    ) -> None:
+        random = Random(0) if random is None else random
+        self._clock = clock
+        self._store = Store(clock, window=window)
+        self._server = Server(self._store, clock, random, watch_lists=watch_lists)
+        self._transports = 0
+
+    @property
+    def revision(self) -> int:
+        """Return the revision of the latest write."""
+        return self._store.revision
+
+    @property
+    def history(self) -> list[Write]:
+        """Return all writes there ever were, also compacted ones, for invariants that hold at every revision."""
+        return self._store.history
+
+    def transport(self, name: str = "", *, latency: timedelta = USUAL_LATENCY) -> MemoryTransport:
+        """Return a way into the cluster for one process; `name` is who it is in the history."""
+        self._transports += 1
+        name = name or f"client-{self._transports}"
+        return MemoryTransport(self._server, self._store, self._clock, name=name, latency=latency)
+
+    def know(self, kind: Kind) -> None:
+        """Serve one more kind."""
+        self._server.kinds.append(kind)
+
+    def put(self, obj: JsonObject) -> JsonObject:
+        """Create or replace an object, status included; return it as it is now."""
+        kind = self._kind_of(obj)
+        new = copy.deepcopy(obj)
+        meta = new.setdefault("metadata", {})
+        if kind.namespaced:
+            meta.setdefault("namespace", "default")
+        key = kind.key_of(new)
+        current = self._store.get(kind, key)
+        known = current["metadata"] if current else {}
+        writer = self._server.writer
+        meta.setdefault("uid", known.get("uid") or writer.new_uid())
+        meta.setdefault("creationTimestamp", known.get("creationTimestamp") or writer.now())
+        return copy.deepcopy(self._store.write(kind, key, kind.normal(new), who=_TEST, verb="put"))
+
+    def remove(self, plural: str, name: str, namespace: str = "default") -> None:
+        """Delete an object at once, whatever its finalizers."""
+        kind, key = self._place(plural, name, namespace)
+        self._existing(kind, key)
+        self._store.write(kind, key, None, who=_TEST, verb="remove")
+
+    def get(self, plural: str, name: str, namespace: str = "default") -> JsonObject:
+        """Return an object; KeyError if there is none."""
+        return copy.deepcopy(self._existing(*self._place(plural, name, namespace)))
+
+    def has(self, plural: str, name: str, namespace: str = "default") -> bool:
+        """Tell whether the object exists."""
+        return self._store.get(*self._place(plural, name, namespace)) is not None
+
+    def objects(self, plural: str, *, namespace: str = "", labels: str = "", at: int | None = None) -> list[JsonObject]:
+        """Return the objects of a kind, now or as they were `at` a revision."""
+        kind = self._kind(plural)
+        chosen = selection(kind, namespace, labels=labels)
+        found = self._store.at(kind, self.revision if at is None else at)
+        return [copy.deepcopy(obj) for obj in found.values() if chosen.matches(obj)]
+
+    def compact(self, revision: int | None = None) -> None:
+        """Forget what was before `revision` (now): watches and pages from before it get 410."""
+        self._store.compacted = self.revision if revision is None else revision
+
+    def finish_deletion(self, name: str = "", namespace: str = "default") -> None:
+        """Do what the kubelet does when the containers of a pod have stopped; without a name, for all terminating."""
+        for pod in self.objects(POD.plural):
+            meta = pod["metadata"]
+            wanted = not name or (meta["namespace"], meta["name"]) == (namespace, name)
+            if wanted and "deletionTimestamp" in meta:
+                target = Target(kind=POD, namespace=meta["namespace"], name=meta["name"], who="kubelet", verb="delete")
+                self._server.writer.delete(target, {"gracePeriodSeconds": 0})
+
+    def _kind(self, plural: str) -> Kind:
+        for kind in self._server.kinds:
+            if plural in (kind.plural, kind.resource):
+                return kind
+        raise KeyError(f"no kind {plural}; tell the cluster with know(Kind(…))")
+
+    def _kind_of(self, obj: JsonObject) -> Kind:
+        for kind in self._server.kinds:
+            if (kind.api_version, kind.kind) == (obj["apiVersion"], obj["kind"]):
+                return kind
+        raise KeyError(f"no kind {obj['apiVersion']} {obj['kind']}; tell the cluster with know(Kind(…))")
+
+    def _place(self, plural: str, name: str, namespace: str) -> tuple[Kind, str]:
+        kind = self._kind(plural)
+        return kind, kind.key(namespace, name)
+
+    def _existing(self, kind: Kind, key: str) -> JsonObject:
+        found = self._store.get(kind, key)
+        if found is None:
+            raise KeyError(f"no {kind.resource} {key} in the cluster")
+        return found

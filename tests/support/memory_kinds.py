@@ -1,0 +1,230 @@
+"""What the in-memory API server knows: one row for each kind.
+
+A row says how the real server treats the kind where kinds differ: whether a PUT creates, whether it needs a
+resourceVersion, what a delete answers, which fields can be selected. The facts are those of Kubernetes 1.36
+(`pkg/registry/*/strategy.go`). A further kind is one more row: `MemoryCluster.know(Kind(…))`.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+JsonObject = dict[str, Any]
+
+_META_FIELDS = ("metadata.name", "metadata.namespace")
+_NODE_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Kind:
+    """One kind of object and how the server treats it."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+    short_names: tuple[str, ...] = ()
+    custom: bool = False  # defined by a CRD: list items keep kind and apiVersion
+    has_status: bool = False
+    initial_status: JsonObject | None = None  # replaces what a POST sends; None keeps that
+    counts_generations: bool = False
+    put_creates: bool = False
+    put_needs_version: bool = False
+    graceful: bool = False  # deletion leaves time to terminate
+    delete_answers_object: bool = False  # rather than a Status
+    fields: tuple[str, ...] = _META_FIELDS
+    field_defaults: JsonObject = field(default_factory=dict)
+    sections: tuple[str, ...] = ()  # always present in an answer, if only as {}
+    sparse: tuple[str, ...] = ()  # sections that never show an empty value ("": the object itself)
+    blank: JsonObject = field(default_factory=dict)  # what an object without content shows, as in a bookmark
+
+    @property
+    def api_version(self) -> str:
+        """Return `group/version`, or the version alone in the core group."""
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def resource(self) -> str:
+        """Return the name as errors print it: `leases.coordination.k8s.io`, `pods`."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def key(self, namespace: str, name: str) -> str:
+        """Return where an object lies among its kind; keys sort as in etcd."""
+        return f"{namespace}/{name}" if self.namespaced else name
+
+    def key_of(self, obj: JsonObject) -> str:
+        """Return where `obj` lies among its kind."""
+        meta = obj["metadata"]
+        return self.key(meta.get("namespace", ""), meta["name"])
+
+    def path(self, key: str) -> str:
+        """Return the URL path of the object at `key`."""
+        root = f"/apis/{self.api_version}" if self.group else f"/api/{self.version}"
+        if not self.namespaced:
+            return f"{root}/{self.plural}/{key}"
+        namespace, _, name = key.partition("/")
+        return f"{root}/namespaces/{namespace}/{self.plural}/{name}"
+
+    def normal(self, obj: JsonObject) -> JsonObject:
+        """Return `obj` as the server shows it: without nulls and without the empty values its Go type omits.
+
+        It matters to JSON patches: after the last taint is gone, `/spec/taints` is gone too.
+        """
+        result: JsonObject = _without_nulls(obj)
+        result["apiVersion"], result["kind"] = self.api_version, self.kind
+        for section in self.sections:
+            result.setdefault(section, {})
+        result["metadata"] = {
+            name: value
+            for name, value in result["metadata"].items()
+            if value or name == "deletionGracePeriodSeconds"  # a pointer in Go: its zero is shown
+        }
+        for section in self.sparse:
+            part = result[section] if section else result
+            for name in [name for name, value in part.items() if _is_empty(value) and name not in self.sections]:
+                del part[name]
+        return result
+
+
+def _is_empty(value: Any) -> bool:
+    return value is False or value in ("", [], {})
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value
+
+
+POD = Kind(
+    group="",
+    version="v1",
+    plural="pods",
+    kind="Pod",
+    short_names=("po",),
+    has_status=True,
+    initial_status={"phase": "Pending"},
+    counts_generations=True,
+    graceful=True,
+    delete_answers_object=True,
+    fields=(*_META_FIELDS, "spec.nodeName", "spec.schedulerName", "spec.serviceAccountName", "status.phase"),
+    sections=("spec", "status"),
+    sparse=("status",),
+    blank={"spec": {"containers": None}, "status": {}},
+)
+NODE = Kind(
+    group="",
+    version="v1",
+    plural="nodes",
+    kind="Node",
+    namespaced=False,
+    short_names=("no",),
+    has_status=True,
+    fields=("metadata.name", "spec.unschedulable"),
+    field_defaults={"spec.unschedulable": False},
+    sections=("spec", "status"),
+    sparse=("spec", "status"),
+    blank={
+        "spec": {},
+        "status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": dict.fromkeys(_NODE_INFO, "")},
+    },
+)
+NAMESPACE = Kind(
+    group="",
+    version="v1",
+    plural="namespaces",
+    kind="Namespace",
+    namespaced=False,
+    short_names=("ns",),
+    has_status=True,
+    initial_status={"phase": "Active"},
+    delete_answers_object=True,
+    fields=("metadata.name", "status.phase"),
+    sections=("spec", "status"),
+    sparse=("spec", "status"),
+    blank={"spec": {}, "status": {}},
+)
+CONFIG_MAP = Kind(group="", version="v1", plural="configmaps", kind="ConfigMap", short_names=("cm",), sparse=("",))
+EVENT = Kind(
+    group="",
+    version="v1",
+    plural="events",
+    kind="Event",
+    short_names=("ev",),
+    put_creates=True,
+    fields=(
+        *_META_FIELDS,
+        "involvedObject.kind",
+        "involvedObject.namespace",
+        "involvedObject.name",
+        "involvedObject.uid",
+        "reason",
+        "reportingComponent",
+        "type",
+    ),
+    blank={
+        "involvedObject": {},
+        "source": {},
+        "firstTimestamp": None,
+        "lastTimestamp": None,
+        "eventTime": None,
+        "reportingComponent": "",
+        "reportingInstance": "",
+    },
+)
+NEW_EVENT = Kind(
+    group="events.k8s.io",
+    version="v1",
+    plural="events",
+    kind="Event",
+    short_names=("ev",),
+    put_creates=True,
+    blank={
+        "eventTime": None,
+        "regarding": {},
+        "deprecatedSource": {},
+        "deprecatedFirstTimestamp": None,
+        "deprecatedLastTimestamp": None,
+    },
+)
+LEASE = Kind(
+    group="coordination.k8s.io",
+    version="v1",
+    plural="leases",
+    kind="Lease",
+    put_creates=True,
+    put_needs_version=True,
+    sections=("spec",),
+    blank={"spec": {}},
+)
+DISRUPTION_BUDGET = Kind(
+    group="policy",
+    version="v1",
+    plural="poddisruptionbudgets",
+    kind="PodDisruptionBudget",
+    short_names=("pdb",),
+    has_status=True,
+    initial_status={"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
+    counts_generations=True,
+    put_needs_version=True,
+    sections=("spec", "status"),
+    sparse=("status",),
+    blank={
+        "spec": {},
+        "status": {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
+    },
+)
+KINDS = (POD, NODE, NAMESPACE, CONFIG_MAP, EVENT, NEW_EVENT, LEASE, DISRUPTION_BUDGET)

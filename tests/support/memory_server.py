@@ -1,0 +1,369 @@
+"""The in-memory API server: a request and the store in, an answer out, at once.
+
+It never waits and knows no faults; transports do. Where the real server would wait and look again it raises `NotYet`.
+Reads follow `apiserver/pkg/storage/cacher` of Kubernetes 1.36: a list is exact, not older than, or latest by its
+resourceVersion, resourceVersionMatch and limit, and its further pages show the revision of the first.
+"""
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from random import Random
+from typing import Any
+from urllib.parse import unquote
+
+import msgspec
+
+from haulout.core.clock import Clock
+from haulout.kube.transport import Request, Response
+from support import memory_status as status
+from support.memory_discovery import AGGREGATED, VERSION, discovery
+from support.memory_eviction import evict
+from support.memory_kinds import KINDS, NAMESPACE, POD, JsonObject, Kind
+from support.memory_patches import patched
+from support.memory_selectors import Selection, selection
+from support.memory_status import NotYet, Refused, answer, bad_request
+from support.memory_store import Store
+from support.memory_watch import Watch
+from support.memory_writes import Target, Writer
+
+_FRESHNESS_WAIT = timedelta(seconds=3)
+_SHORTEST_WATCH_SECONDS = 1800.0  # the real server ends a watch without a timeout after one to two times this
+_TOO_OLD_LIST = "The resourceVersion for the provided list is too old."
+_TOO_OLD_CONTINUE = (
+    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+    "deleted between the time the first chunk was returned and now may show up in the list."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """A request about a resource, taken apart."""
+
+    request: Request
+    target: Target
+    query: Mapping[str, str]
+    attempt: int  # how often the server has already said NotYet
+    as_of: int | None  # a stale server: the revision its reads show
+
+    @property
+    def selection(self) -> Selection:
+        """Return what the selectors of the query select."""
+        labels, fields = self.query.get("labelSelector", ""), self.query.get("fieldSelector", "")
+        return selection(self.target.kind, self.target.namespace, labels=labels, fields=fields)
+
+
+class Server:
+    """Answers requests from a store."""
+
+    def __init__(self, store: Store, clock: Clock, random: Random, *, watch_lists: bool) -> None:
+        self.writer = Writer(store, clock, random)
+        self.kinds: list[Kind] = list(KINDS)
+        self.watch_lists = watch_lists
+        self._store = store
+        self._clock = clock
+        self._random = random
+
+    def answer(self, request: Request, *, who: str, attempt: int = 0, as_of: int | None = None) -> Response | Watch:
+        """Return the answer; raises only `NotYet`."""
+        try:
+            if request.method == "GET" and (found := self._about_itself(request)):
+                return found
+            target, collection = self._routed(request, who)
+            call = Call(request=request, target=target, query=dict(request.query), attempt=attempt, as_of=as_of)
+            return self._collection(call) if collection else self._object(call)
+        except Refused as refused:
+            return answer(refused.status["code"], refused.status)
+        except _NoSuchPath:
+            return Response(404, {"content-type": "text/plain; charset=utf-8"}, b"404 page not found\n")
+
+    def _about_itself(self, request: Request) -> Response | None:
+        if request.path == "/version":
+            return answer(200, VERSION)
+        if request.path in ("/livez", "/readyz", "/healthz"):
+            return Response(200, {"content-type": "text/plain; charset=utf-8"}, b"ok")
+        aggregated = "as=APIGroupDiscoveryList" in request.accept and request.path in ("/api", "/apis")
+        found = discovery(self.kinds, request.path, aggregated=aggregated)
+        return answer(200, found, content_type=AGGREGATED if aggregated else status.JSON) if found else None
+
+    def _routed(self, request: Request, who: str) -> tuple[Target, bool]:
+        """Return what the path names, and whether that is a collection."""
+        match [unquote(part) for part in request.path.strip("/").split("/")]:
+            case ["api", version, *rest]:
+                group = ""
+            case ["apis", group, version, *rest]:
+                pass
+            case _:
+                raise _NoSuchPath
+        if not any(kind.group == group for kind in self.kinds):
+            raise _NoSuchPath
+        namespace = ""
+        if len(rest) > 2 and rest[0] == "namespaces" and rest[2] != "status":
+            _, namespace, *rest = rest
+        plural, name, subresource = (*rest, "", "", "")[:3]
+        kind = next((it for it in self.kinds if (it.group, it.version, it.plural) == (group, version, plural)), None)
+        misplaced = kind is None or (bool(namespace) != kind.namespaced and (bool(name) or bool(namespace)))
+        if kind is None or misplaced or len(rest) > 3:
+            raise Refused(status.generic(404))
+        target = Target(
+            kind=kind,
+            namespace=namespace,
+            name=name,
+            subresource=subresource,
+            who=who,
+            verb=_VERBS.get(request.method, ""),
+            dry_run=("dryRun", "All") in request.query,
+        )
+        return target, not name
+
+    def _collection(self, call: Call) -> Response | Watch:
+        kind, everywhere = call.target.kind, call.target.kind.namespaced and not call.target.namespace
+        match call.request.method:
+            case "GET" if call.query.get("watch", "") in ("1", "true"):
+                return self._watch(call)
+            case "GET":
+                return answer(200, self._list(call))
+            case "POST" if not everywhere:
+                return answer(201, self.writer.create(call.target, _body(call)))
+            case "DELETE" if not everywhere and kind is not NAMESPACE:
+                return answer(200, self._delete_collection(call))
+            case _:
+                raise Refused(status.generic(405))
+
+    def _object(self, call: Call) -> Response:
+        target = call.target
+        if target.subresource == "eviction" and target.kind is POD:
+            if call.request.method != "POST":
+                raise Refused(status.generic(405))
+            body = _body(call, expect=None)
+            options = body.get("deleteOptions") or {}
+            dry_run = target.dry_run or options.get("dryRun") == ["All"]
+            evicts = replace(target, subresource="", verb="evict", dry_run=dry_run)
+            return answer(201, evict(self.writer, evicts, body, attempt=call.attempt))
+        if target.subresource and not (target.subresource == "status" and target.kind.has_status):
+            raise Refused(status.generic(404))
+        match call.request.method:
+            case "GET":
+                return answer(200, self._get(call))
+            case "PUT":
+                result, created = self.writer.put(target, _body(call))
+                return answer(201 if created else 200, result)
+            case "PATCH":
+                return answer(200, self.writer.update(target, lambda obj: _patched(call, obj)))
+            case "DELETE" if not target.subresource:
+                options = _delete_options(call)
+                dry_run = target.dry_run or options.get("dryRun") == ["All"]
+                return answer(200, self.writer.delete(replace(target, dry_run=dry_run), options))
+            case _:
+                raise Refused(status.generic(405))
+
+    def _get(self, call: Call) -> JsonObject:
+        target = call.target
+        self._wait_for(call, _revision(call.query.get("resourceVersion", "")))
+        if call.as_of is None:
+            return self.writer.read(target)
+        found = self._store.at(target.kind, call.as_of).get(target.key)
+        if found is None:
+            raise status.not_found(target.kind, target.name)
+        return found
+
+    def _wait_for(self, call: Call, revision: int) -> None:
+        if revision <= self._store.revision:
+            return
+        if not call.attempt:
+            raise NotYet(_FRESHNESS_WAIT)
+        raise status.too_large(revision, self._store.revision)
+
+    def _list(self, call: Call) -> JsonObject:
+        query, kind, chosen = call.query, call.target.kind, call.selection
+        _check_list_options(query)
+        revision, start = self._page(call)
+        objects = [
+            (key, obj)
+            for key, obj in self._store.at(kind, revision).items()
+            if key >= start and (not chosen.namespace or key.startswith(f"{chosen.namespace}/"))
+        ]
+        limit = 0 if query.get("resourceVersion") == "0" else _number(query, "limit")
+        items: list[JsonObject] = []
+        meta: JsonObject = {"resourceVersion": str(revision)}
+        for count, (key, obj) in enumerate(objects, start=1):
+            if chosen.matches(obj):
+                items.append(obj if kind.custom else _without_type(obj))
+            # As in the real server more objects, matching or not, make more pages: the last may be empty.
+            if limit and len(items) == limit and count < len(objects):
+                meta["continue"] = _token(revision, f"{key}\0")
+                if not chosen.selects:
+                    meta["remainingItemCount"] = len(objects) - limit
+                break
+        return {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": meta, "items": items}
+
+    def _page(self, call: Call) -> tuple[int, str]:
+        """Return the revision that the list shows, and the key it starts at."""
+        query, version = call.query, call.query.get("resourceVersion", "")
+        if query.get("continue"):
+            revision, start = _from_token(query["continue"])
+            if version not in ("", "0"):
+                raise bad_request("specifying resource version is not allowed when using continue")
+            if revision < 0:
+                return self._store.revision, start
+            if revision < self._store.compacted:
+                raise status.expired(_TOO_OLD_CONTINUE, go_on=_token(-1, start))
+            return revision, start
+        wanted = _revision(version, lists=True)
+        self._wait_for(call, wanted)
+        match = query.get("resourceVersionMatch", "")
+        if match == "Exact" or (not match and wanted and _number(query, "limit")):
+            if wanted < self._store.compacted:
+                raise status.expired(_TOO_OLD_LIST)
+            return wanted, ""
+        return self._store.revision if call.as_of is None else call.as_of, ""
+
+    def _delete_collection(self, call: Call) -> JsonObject:
+        listed, options = self._list(call), _delete_options(call)
+        for item in listed["items"]:
+            self.writer.delete(replace(call.target, name=item["metadata"]["name"]), options)
+        return listed
+
+    def _watch(self, call: Call) -> Watch:
+        query, version = call.query, call.query.get("resourceVersion", "")
+        wanted, chosen = _revision(version), call.selection
+        initial, bookmarks = self._initial_events(call), query.get("allowWatchBookmarks") in ("1", "true")
+        fresh = self._store.revision if call.as_of is None else call.as_of
+        now = self._clock.monotonic()
+        seconds = _number(query, "timeoutSeconds") or _SHORTEST_WATCH_SECONDS * (1 + self._random.random())
+        since = fresh if initial or not wanted else wanted
+        watch = Watch(self._store, chosen, since=since, bookmarks=bookmarks, now=now, ends_at=now + seconds)
+        if initial:
+            try:
+                self._wait_for(call, wanted)
+            except Refused as refused:
+                watch.fail(refused.status)
+                return watch
+            objects = self._store.at(chosen.kind, fresh).values()
+            # Without watch lists there are legacy initial events, but their end is not marked.
+            watch.begin((obj for obj in objects if chosen.matches(obj)), mark_end=bookmarks and self.watch_lists)
+        elif since < self._store.compacted:
+            said = f"too old resource version: {since} ({self._store.compacted})"
+            watch.fail(status.expired(said).status)
+        return watch
+
+    def _initial_events(self, call: Call) -> bool:
+        query, asked = call.query, call.query.get("sendInitialEvents")
+        match = query.get("resourceVersionMatch", "")
+        causes = []
+        if asked is not None and match != "NotOlderThan":
+            rule = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            causes.append(_forbidden("resourceVersionMatch", rule))
+        if asked is not None and not self.watch_lists:
+            rule = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
+            causes.append(_forbidden("sendInitialEvents", rule))
+        if match and asked is None:
+            rule = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            causes.append(_forbidden("resourceVersionMatch", rule))
+        if causes:
+            raise status.invalid("meta.k8s.io", "ListOptions", "", causes)
+        if asked is None:
+            return query.get("resourceVersion", "") in ("", "0")
+        return asked in ("1", "true")
+
+
+class _NoSuchPath(Exception):
+    """Not even a group."""
+
+
+_VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def _body(call: Call, *, expect: str | None = "") -> JsonObject:
+    """Return the object sent; `expect` is the API version it may name, the target's by default, None for any."""
+    try:
+        body = msgspec.json.decode(call.request.body or b"")
+    except msgspec.DecodeError as error:
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {call.target.kind.kind}): {error}"
+        ) from None
+    if not isinstance(body, dict):
+        raise bad_request(f"the object provided is unrecognized (must be of type {call.target.kind.kind})")
+    version = call.target.kind.api_version if expect == "" else expect
+    _check_type(body, version)
+    body["metadata"] = dict(body.get("metadata") or {})
+    return body
+
+
+def _check_type(body: JsonObject, version: str | None) -> None:
+    sent = body.get("apiVersion") or version
+    if version is not None and sent != version:
+        raise bad_request(f"the API version in the data ({sent}) does not match the expected API version ({version})")
+
+
+def _patched(call: Call, obj: JsonObject) -> JsonObject:
+    new = patched(obj, call.request.body or b"", call.request.content_type)
+    _check_type(new, call.target.kind.api_version)
+    if not isinstance(new.get("metadata"), dict):
+        new["metadata"] = {}
+    return new
+
+
+def _delete_options(call: Call) -> JsonObject:
+    if call.request.body:
+        return _body(call, expect=None)
+    given = "gracePeriodSeconds" in call.query
+    return {"gracePeriodSeconds": _number(call.query, "gracePeriodSeconds")} if given else {}
+
+
+def _check_list_options(query: Mapping[str, str]) -> None:
+    match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
+    causes = []
+    if match and not version:
+        rule = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        causes.append(_forbidden("resourceVersionMatch", rule))
+    if match and query.get("continue"):
+        causes.append(_forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"))
+    if match == "Exact" and version == "0":
+        rule = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        causes.append(_forbidden("resourceVersionMatch", rule))
+    if "sendInitialEvents" in query:
+        causes.append(_forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
+    if causes:
+        raise status.invalid("meta.k8s.io", "ListOptions", "", causes)
+
+
+def _forbidden(field: str, rule: str) -> JsonObject:
+    return status.field_error("FieldValueForbidden", field, f"Forbidden: {rule}")
+
+
+def _revision(text: str, *, lists: bool = False) -> int:
+    if text and not text.isdecimal():
+        said = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+        if lists:
+            raise bad_request(f"invalid resource version: {said}")
+        raise Refused(status.failure(500, "", said))
+    return int(text or 0)
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    text = query.get(name) or "0"
+    if not text.lstrip("-").isdecimal():
+        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
+    return int(text)
+
+
+def _token(revision: int, start: str) -> str:
+    raw = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": revision, "start": start})
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _from_token(token: str) -> tuple[int, str]:
+    try:
+        raw: Any = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        return raw["rv"], raw["start"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
+
+
+def _without_type(obj: JsonObject) -> JsonObject:
+    """Return a list item as built-in kinds have it: their kind is told once, by the list."""
+    return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}

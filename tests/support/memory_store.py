@@ -1,0 +1,128 @@
+"""The etcd of the in-memory API server: one revision counter, every write remembered.
+
+An object in the store is a value: it is never changed in place, so history and watches share it. All writes are kept
+for tests to look at; what clients may still see of them is bounded by `compacted`, as etcd's compaction does.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from haulout.core.clock import Clock
+from support.memory_kinds import JsonObject, Kind
+
+FIRST_REVISION = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Write:
+    """One write, one revision. `verb` is what was asked (create, patch, evict, …); do not change the objects."""
+
+    revision: int
+    at: datetime
+    who: str
+    verb: str
+    kind: Kind
+    key: str
+    before: JsonObject | None
+    after: JsonObject | None
+
+    @property
+    def path(self) -> str:
+        """Return the URL path of the object written."""
+        return self.kind.path(self.key)
+
+    @property
+    def type(self) -> Literal["ADDED", "MODIFIED", "DELETED"]:
+        """Return what a watcher of everything sees."""
+        if self.after is None:
+            return "DELETED"
+        return "MODIFIED" if self.before else "ADDED"
+
+
+class Bells:
+    """Wakes whoever waits for something to change."""
+
+    def __init__(self) -> None:
+        self._bells: set[asyncio.Event] = set()
+
+    def ring(self) -> None:
+        """Wake all."""
+        for bell in self._bells:
+            bell.set()
+
+    @contextmanager
+    def heard_by(self, bell: asyncio.Event) -> Iterator[None]:
+        """Set `bell` at every ring while the context lasts."""
+        self._bells.add(bell)
+        try:
+            yield
+        finally:
+            self._bells.discard(bell)
+
+
+class Store:
+    """Objects by kind and key, at every revision."""
+
+    def __init__(self, clock: Clock, *, window: int) -> None:
+        self._clock = clock
+        self._window = window
+        self._objects: dict[Kind, dict[str, JsonObject]] = {}
+        self.revision = FIRST_REVISION
+        self.compacted = FIRST_REVISION
+        self.history: list[Write] = []
+        self.bells = Bells()
+
+    def get(self, kind: Kind, key: str) -> JsonObject | None:
+        """Return the object, or None."""
+        return self._objects.get(kind, {}).get(key)
+
+    def at(self, kind: Kind, revision: int) -> dict[str, JsonObject]:
+        """Return all objects of the kind as they were at `revision`, in the order of their keys."""
+        objects = dict(self._objects.get(kind, {}))
+        for write in reversed(self.since(revision)):
+            if write.kind is not kind:
+                continue
+            if write.before is None:
+                del objects[write.key]
+            else:
+                objects[write.key] = write.before
+        return dict(sorted(objects.items()))
+
+    def since(self, revision: int) -> list[Write]:
+        """Return the writes after `revision`: each made exactly one, so they can be counted off."""
+        return self.history[max(revision - FIRST_REVISION, 0) :]
+
+    def write(self, kind: Kind, key: str, obj: JsonObject | None, *, who: str, verb: str) -> JsonObject:
+        """Store `obj`, which now belongs to the store, or delete; return the object as it now is, or last was."""
+        objects = self._objects.setdefault(kind, {})
+        before = objects.get(key)
+        self.revision += 1
+        if obj is None:
+            before = objects.pop(key)
+            result = stamped(before, self.revision)
+        else:
+            result = objects[key] = stamped(obj, self.revision)
+        self.history.append(
+            Write(
+                revision=self.revision,
+                at=self._clock.now(),
+                who=who,
+                verb=verb,
+                kind=kind,
+                key=key,
+                before=before,
+                after=None if obj is None else result,
+            )
+        )
+        self.compacted = max(self.compacted, self.revision - self._window)
+        self.bells.ring()
+        return result
+
+
+def stamped(obj: JsonObject, revision: int) -> JsonObject:
+    """Return `obj` with another resourceVersion, sharing the rest."""
+    return obj | {"metadata": obj["metadata"] | {"resourceVersion": str(revision)}}

@@ -1,0 +1,92 @@
+"""One watch as the server keeps it: what it has to say next, and when it must look again.
+
+It does not wait; a transport pulls lines out of it and lets the time pass. The real rules it follows
+(`apiserver/pkg/storage/cacher`): an object that starts to match is ADDED, one that stops is DELETED with its old
+content and the new revision; bookmarks come each minute and two seconds before the end, and only once the revision
+has moved past the one the watch started from.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from support.memory_kinds import JsonObject
+from support.memory_selectors import Selection
+from support.memory_store import Store, Write, stamped
+
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+_BOOKMARK_EVERY = 60.0
+_BOOKMARK_BEFORE_END = 2.0
+
+
+class Watch:
+    """A watch from one revision on. Times are seconds of the clock's `monotonic`."""
+
+    def __init__(
+        self, store: Store, selection: Selection, *, since: int, bookmarks: bool, now: float, ends_at: float
+    ) -> None:
+        self._store = store
+        self._selection = selection
+        self._started_from = self._seen = since
+        self._ends_at = ends_at
+        self._bookmark_at = self._next_bookmark(now) if bookmarks else None
+        self._lines: deque[bytes] = deque()
+        self.ended = False
+
+    def begin(self, objects: Iterable[JsonObject], *, mark_end: bool) -> None:
+        """Start with what there is."""
+        self._lines.extend(_line("ADDED", obj) for obj in objects)
+        if mark_end:
+            self._lines.append(self._bookmark(self._seen, annotations={INITIAL_EVENTS_END: "true"}))
+
+    def fail(self, status: JsonObject) -> None:
+        """Say why not, and end."""
+        self._lines.append(_line("ERROR", status))
+        self.ended = True
+
+    def pull(self, now: float) -> bytes | None:
+        """Return the next line if there is one now."""
+        if not self._lines and not self.ended:
+            self._look(now)
+        return self._lines.popleft() if self._lines else None
+
+    @property
+    def wakes_at(self) -> float:
+        """Return when there may be something to say, or the end, if nothing is written before."""
+        return self._ends_at if self._bookmark_at is None else min(self._ends_at, self._bookmark_at)
+
+    def _look(self, now: float) -> None:
+        for write in self._store.since(self._seen):
+            if line := self._event(write):
+                self._lines.append(line)
+        self._seen = max(self._seen, self._store.revision)
+        if self._bookmark_at is not None and now >= self._bookmark_at:
+            self._bookmark_at = self._next_bookmark(now)
+            if self._seen > self._started_from:
+                self._lines.append(self._bookmark(self._seen))
+        self.ended = now >= self._ends_at
+
+    def _next_bookmark(self, now: float) -> float | None:
+        at = min(now + _BOOKMARK_EVERY, self._ends_at - _BOOKMARK_BEFORE_END)
+        return at if at > now else None
+
+    def _event(self, write: Write) -> bytes | None:
+        if write.kind is not self._selection.kind:
+            return None
+        before, after = write.before, write.after
+        matched = before is not None and self._selection.matches(before)
+        if after is not None and self._selection.matches(after):
+            return _line("MODIFIED" if matched else "ADDED", after)
+        if before is not None and matched:
+            return _line("DELETED", stamped(before, write.revision))
+        return None
+
+    def _bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+        kind = self._selection.kind
+        meta: JsonObject = {"resourceVersion": str(revision)} | ({"annotations": annotations} if annotations else {})
+        return _line("BOOKMARK", {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": meta} | kind.blank)
+
+
+def _line(kind: str, obj: JsonObject) -> bytes:
+    return msgspec.json.encode({"type": kind, "object": obj})

@@ -1,0 +1,316 @@
+"""How the in-memory API server changes objects: create, update, delete, with the real server's rules and words.
+
+Follows `apiserver/pkg/registry/generic/registry/store.go` and `…/rest/{create,update,delete}.go` of Kubernetes 1.36.
+Everything happens at once: between reading an object and writing it nothing else runs, as etcd's transactions ensure.
+"""
+
+import copy
+import re
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+from haulout.core.clock import Clock
+from support import memory_status as status
+from support.memory_kinds import JsonObject, Kind
+from support.memory_patches import same_json
+from support.memory_store import Store
+
+_SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME_RULE = (
+    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
+    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
+    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
+)
+_NAME_ATTEMPTS = 8
+_USUAL_GRACE_SECONDS = 30  # what defaulting writes into a pod that names none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Which object a request is about, and on whose behalf."""
+
+    kind: Kind
+    namespace: str
+    name: str
+    subresource: str = ""
+    who: str
+    verb: str
+    dry_run: bool = False
+
+    @property
+    def key(self) -> str:
+        """Return where the object lies among its kind."""
+        return self.kind.key(self.namespace, self.name)
+
+
+class Writer:
+    """Changes objects in a store."""
+
+    def __init__(self, store: Store, clock: Clock, random: Random) -> None:
+        self.store = store
+        self._clock = clock
+        self._random = random
+
+    def now(self) -> str:
+        """Return the time as objects show it."""
+        return timestamp(self._clock.now())
+
+    def new_uid(self) -> str:
+        """Return a uid nobody has."""
+        return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    def read(self, target: Target) -> JsonObject:
+        """Return the object, or refuse with 404."""
+        found = self.store.get(target.kind, target.key)
+        if found is None:
+            raise status.not_found(target.kind, target.name)
+        return found
+
+    def create(self, target: Target, body: JsonObject) -> JsonObject:
+        """Create what `body` describes; its name may be generated."""
+        kind, meta = target.kind, body["metadata"]
+        if meta.get("resourceVersion"):
+            raise status.Refused(status.failure(500, "", "resourceVersion should not be set on objects to be created"))
+        _check_namespace(target, meta)
+        generated = bool(meta.get("generateName")) and not meta.get("name")
+        if generated:
+            meta["name"] = self._generated_name(target, meta["generateName"])
+        _check_name(kind, meta)
+        key = kind.key_of(body)
+        taken = self.store.get(kind, key)
+        if taken:
+            terminating = "deletionTimestamp" in taken["metadata"]
+            raise status.already_exists(kind, meta["name"], generated=generated, terminating=terminating)
+        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+            meta.pop(name, None)
+        meta |= {"uid": self.new_uid(), "creationTimestamp": self.now()}
+        if kind.counts_generations:
+            meta["generation"] = 1
+        if kind.initial_status is not None:
+            body["status"] = copy.deepcopy(kind.initial_status)
+        new = kind.normal(body)
+        return new if target.dry_run else self.store.write(kind, key, new, who=target.who, verb=target.verb)
+
+    def put(self, target: Target, body: JsonObject) -> tuple[JsonObject, bool]:
+        """Replace the object; return the result and whether it was created (some kinds allow that)."""
+        kind, meta = target.kind, body["metadata"]
+        _check_namespace(target, meta)
+        _check_url(target, meta)
+        current = self.store.get(kind, target.key)
+        creates = current is None and kind.put_creates and not target.subresource
+        if current is None and not creates:
+            raise status.not_found(kind, target.name)
+        found = current["metadata"]["uid"] if current else ""
+        if meta.get("uid") and meta["uid"] != found:
+            raise status.uid_conflict(kind, target.key, wanted=meta["uid"], found=found)
+        if creates:
+            meta.pop("resourceVersion", None)
+            return self.create(target, body), True
+        return self.update(target, lambda _: body), False
+
+    def update(self, target: Target, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
+        """Store what `change` makes of the object, if the rules allow it; what changes nothing is not a write."""
+        current = self.read(target)
+        new = change(copy.deepcopy(current))
+        meta, old = new["metadata"], current["metadata"]
+        _check_namespace(target, meta)
+        _check_url(target, meta)
+        _check_version(target, meta, old)
+        _keep_the_servers_part(target, new, current)
+        _check_kept(target, meta, old)
+        new = target.kind.normal(new)
+        if "deletionTimestamp" in old and not meta.get("finalizers") and not old.get("deletionGracePeriodSeconds"):
+            if not target.dry_run:
+                self.store.write(target.kind, target.key, None, who=target.who, verb=target.verb)
+            return new
+        if target.dry_run or same_json(new, current):
+            return new
+        return self.store.write(target.kind, target.key, new, who=target.who, verb=target.verb)
+
+    def delete(self, target: Target, options: JsonObject) -> JsonObject:
+        """Delete, or begin to; return what the server answers."""
+        kind, current = target.kind, self.read(target)
+        check_preconditions(kind, current, options)
+        if kind.graceful and not _at_its_end(current):
+            marked = self._marked_graceful(current, options.get("gracePeriodSeconds"))
+            if marked is None:
+                return current
+            current = self._mark(target, marked)
+            if current["metadata"].get("finalizers") or current["metadata"]["deletionGracePeriodSeconds"]:
+                return current
+        elif current["metadata"].get("finalizers"):
+            return self._mark(target, self._marked_now(current))
+        gone = current
+        if not target.dry_run:
+            gone = self.store.write(kind, target.key, None, who=target.who, verb=target.verb)
+        if kind.delete_answers_object:
+            return gone
+        details = {"name": target.name, "group": kind.group, "kind": kind.plural, "uid": gone["metadata"]["uid"]}
+        return status.success(details=details)
+
+    def _mark(self, target: Target, marked: JsonObject) -> JsonObject:
+        if target.dry_run or same_json(marked, self.read(target)):
+            return marked
+        return self.store.write(target.kind, target.key, marked, who=target.who, verb=target.verb)
+
+    def _marked_graceful(self, pod: JsonObject, wanted: int | None) -> JsonObject | None:
+        """Return `pod` with its time to terminate, or None if one that is not longer is already running."""
+        meta, now = pod["metadata"], self._clock.now()
+        if "deletionTimestamp" not in meta:
+            period = _grace_seconds(pod, wanted)
+            return _marked(pod, now + timedelta(seconds=period), period)
+        running = meta["deletionGracePeriodSeconds"]
+        period = running if wanted is None else _not_negative(wanted)
+        if period >= running:
+            return None
+        at = instant(meta["deletionTimestamp"]) + timedelta(seconds=period - running)
+        if at < now:
+            at, period = now, min(period, 1)
+        return _marked(pod, at, period)
+
+    def _marked_now(self, obj: JsonObject) -> JsonObject:
+        at = obj["metadata"].get("deletionTimestamp")
+        return _marked(obj, instant(at) if at else self._clock.now(), 0)
+
+    def _generated_name(self, target: Target, base: str) -> str:
+        name = ""
+        for _ in range(_NAME_ATTEMPTS):
+            name = base[:58] + "".join(self._random.choice(_SUFFIX_LETTERS) for _ in range(5))
+            if not self.store.get(target.kind, target.kind.key(target.namespace, name)):
+                break
+        return name
+
+
+def timestamp(at: datetime) -> str:
+    """Return an instant as Kubernetes writes it: RFC 3339, whole seconds."""
+    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def instant(text: str) -> datetime:
+    """Return the instant that `timestamp` wrote."""
+    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+
+
+def check_preconditions(kind: Kind, obj: JsonObject, options: JsonObject) -> None:
+    """Refuse unless `obj` is the one that the DeleteOptions mean."""
+    meta, wanted = obj["metadata"], options.get("preconditions") or {}
+    for field, word, guess in (
+        ("uid", "UID", "The object might have been deleted and then recreated"),
+        ("resourceVersion", "ResourceVersion", "The object might have been modified"),
+    ):
+        if wanted.get(field) is not None and wanted[field] != meta[field]:
+            why = (
+                f"the {word} in the precondition ({wanted[field]}) does not match "
+                f"the {word} in record ({meta[field]}). {guess}"
+            )
+            raise status.conflict(kind, meta["name"], why, by_kind=True)
+
+
+def _check_namespace(target: Target, meta: JsonObject) -> None:
+    if not target.kind.namespaced:
+        meta.pop("namespace", None)
+    elif meta.setdefault("namespace", target.namespace) != target.namespace:
+        raise status.bad_request(
+            "the namespace of the provided object does not match the namespace sent on the request"
+        )
+
+
+def _check_url(target: Target, meta: JsonObject) -> None:
+    if meta.get("name", "") != target.name:
+        said = f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({target.name})"
+        raise status.bad_request(said)
+
+
+def _check_name(kind: Kind, meta: JsonObject) -> None:
+    name = meta.get("name", "")
+    if not name:
+        cause = ("FieldValueRequired", "Required value: name or generateName is required")
+    elif not _NAME.fullmatch(name):
+        cause = ("FieldValueInvalid", f'Invalid value: "{name}": {_NAME_RULE}')
+    else:
+        return
+    reason, message = cause
+    raise status.invalid(kind.group, kind.kind, name, [status.field_error(reason, "metadata.name", message)])
+
+
+def _check_version(target: Target, meta: JsonObject, old: JsonObject) -> None:
+    kind, sent = target.kind, meta.get("resourceVersion") or "0"
+    if not sent.isdecimal():
+        said = f'strconv.ParseUint: parsing "{sent}": invalid syntax'
+        raise status.Refused(status.failure(500, "", said))
+    if sent == "0" and kind.put_needs_version:
+        message = "Invalid value: 0: must be specified for an update"
+        cause = status.field_error("FieldValueInvalid", "metadata.resourceVersion", message)
+        raise status.invalid(kind.group, kind.plural, target.name, [cause])
+    if sent not in ("0", old["resourceVersion"]):
+        raise status.conflict(kind, target.name, status.MODIFIED_MEANWHILE)
+
+
+def _keep_the_servers_part(target: Target, new: JsonObject, current: JsonObject) -> None:
+    """Put back what this request may not change. As in the real server, /status also takes labels and annotations."""
+    kind, meta, old = target.kind, new["metadata"], current["metadata"]
+    meta.setdefault("uid", old["uid"])
+    for name in ("resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
+        _keep(name, meta, old)
+    if kind.has_status:
+        for section in set(new) | set(current):
+            if section != "metadata" and (section == "status") is (target.subresource != "status"):
+                _keep(section, new, current)
+    _keep("generation", meta, old)
+    if target.subresource == "status" and kind.graceful:
+        _keep("ownerReferences", meta, old)
+    if kind.counts_generations and not same_json(new.get("spec"), current.get("spec")):
+        meta["generation"] = old.get("generation", 0) + 1
+
+
+def _keep(name: str, new: JsonObject, old: JsonObject) -> None:
+    if name in old:
+        new[name] = old[name]
+    else:
+        new.pop(name, None)
+
+
+def _check_kept(target: Target, meta: JsonObject, old: JsonObject) -> None:
+    causes = []
+    fresh = sorted(set(meta.get("finalizers") or ()) - set(old.get("finalizers", ())))
+    if "deletionTimestamp" in old and fresh:
+        listed = ", ".join(f'"{name}"' for name in fresh)
+        rule = (
+            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
+        )
+        causes.append(status.field_error("FieldValueForbidden", "metadata.finalizers", f"Forbidden: {rule}"))
+    if meta["uid"] != old["uid"]:
+        message = f'Invalid value: "{meta["uid"]}": field is immutable'
+        causes.append(status.field_error("FieldValueInvalid", "metadata.uid", message))
+    if causes:
+        # The real server checks the metadata twice, and lists what it found twice.
+        raise status.invalid(target.kind.group, target.kind.kind, target.name, causes * 2)
+
+
+def _at_its_end(obj: JsonObject) -> bool:
+    meta = obj["metadata"]
+    return "deletionTimestamp" in meta and not meta.get("deletionGracePeriodSeconds")
+
+
+def _grace_seconds(pod: JsonObject, wanted: int | None) -> int:
+    if not pod["spec"].get("nodeName") or pod["status"].get("phase") in ("Failed", "Succeeded"):
+        return 0
+    if wanted is None:
+        wanted = int(pod["spec"].get("terminationGracePeriodSeconds", _USUAL_GRACE_SECONDS))
+    return _not_negative(wanted)
+
+
+def _not_negative(grace_seconds: int) -> int:
+    return 1 if grace_seconds < 0 else grace_seconds  # the server reads a negative period as one second
+
+
+def _marked(obj: JsonObject, at: datetime, grace_seconds: int) -> JsonObject:
+    meta = obj["metadata"]
+    deletion = {"deletionTimestamp": timestamp(at), "deletionGracePeriodSeconds": grace_seconds}
+    if "deletionTimestamp" not in meta and meta.get("generation"):
+        deletion["generation"] = meta["generation"] + 1
+    return obj | {"metadata": meta | deletion}

@@ -1,0 +1,81 @@
+"""Hostile answers: whatever a server sends, the decoder says what it is or raises an error of ours."""
+
+import contextlib
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from haulout.errors import HauloutError
+from haulout.kube import answers
+from haulout.kube.objects import Bookmark, Lease, Misfit, Node, Pod, RawObject, WatchEvent
+from haulout.kube.rows import pod_rows
+
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+anything = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner)
+)
+FIELDS = ["metadata", "spec", "status", "labels", "name", "conditions", "taints", "type", "object", "items", "nodeName"]
+hostile = st.recursive(
+    scalars,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(FIELDS), inner, max_size=6),
+    max_leaves=40,
+)
+
+
+@given(body=st.binary() | anything.map(lambda value: json.dumps(value).encode()))
+def test_no_bytes_at_all_break_the_decoder(body: bytes) -> None:
+    for model in (Node, Pod, Lease, RawObject):
+        with contextlib.suppress(HauloutError):
+            answers.decode(model, body, doing="test")
+        with contextlib.suppress(HauloutError):
+            answers.decode_page(model, body, doing="test")
+        with contextlib.suppress(HauloutError):
+            answers.decode_event(model, body, doing="test")
+        assert isinstance(answers.refusal(500, {}, body, doing="test"), HauloutError)
+
+
+@given(spec=hostile, status=hostile)
+def test_a_hostile_object_does_not_spoil_its_neighbours(spec: Any, status: Any) -> None:
+    good = {"metadata": {"name": "good", "namespace": "shop"}}
+    bad = {"metadata": {"name": "bad", "namespace": "shop"}, "spec": spec, "status": status}
+    page = answers.decode_page(Pod, json.dumps({"items": [good, bad, good]}).encode(), doing="test")
+    assert [item.key for item in page.items] == ["shop/good", "shop/bad", "shop/good"]
+    assert isinstance(page.items[0], Pod)
+    event = answers.decode_event(Pod, json.dumps({"type": "MODIFIED", "object": bad}).encode(), doing="test")
+    assert isinstance(event, WatchEvent)
+    assert isinstance(event.object, Pod | Misfit)
+    if isinstance(event.object, Pod):
+        pod_rows()(event.object)
+
+
+def test_deep_nesting_is_a_misfit_and_not_a_crash() -> None:
+    deep = b'{"metadata":{"name":"deep"},"spec":{"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}}"
+    with contextlib.suppress(HauloutError):
+        answers.decode(RawObject, deep, doing="test")
+    with contextlib.suppress(HauloutError):
+        answers.decode_page(RawObject, b'{"items":[' + deep + b"]}", doing="test")
+
+
+@pytest.mark.parametrize("annotation", ["true", "false", None])
+def test_a_bookmark_is_understood_although_its_object_is_hollow(annotation: str | None) -> None:
+    """The real server sends a bookmark's object with nulls where its kind has lists."""
+    annotations = {answers.INITIAL_EVENTS_END: annotation} if annotation else {}
+    hollow = {
+        "metadata": {"resourceVersion": "12", "creationTimestamp": None, "annotations": annotations},
+        "spec": {"containers": None, "volumes": None},
+        "status": {"conditions": None},
+    }
+    line = json.dumps({"type": "BOOKMARK", "object": hollow}).encode()
+    bookmark = answers.decode_event(Pod, line, doing="test")
+    assert bookmark == Bookmark(resource_version="12", ends_initial_list=annotation == "true")
+
+
+@pytest.mark.parametrize("moment", ["2026-02-30T00:00:00Z", "yesterday", "9999-99-99T00:00:00Z", 7])
+def test_an_impossible_time_makes_a_misfit(moment: Any) -> None:
+    pod = {"metadata": {"name": "p", "namespace": "n"}, "status": {"conditions": [{"lastTransitionTime": moment}]}}
+    page = answers.decode_page(Pod, json.dumps({"items": [pod]}).encode(), doing="test")
+    assert isinstance(page.items[0], Misfit)
+    assert "lastTransitionTime" in page.items[0].problem
