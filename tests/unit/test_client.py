@@ -102,7 +102,7 @@ async def test_a_list_whose_moment_is_gone_before_its_end_is_taken_in_one_piece(
 
 async def test_every_kind_of_patch_says_what_it_is(clock: Clock) -> None:
     client, transport = a_client(clock, *[answer(NODE)] * 4)
-    await client.patch(NODES, "n1", patches.json_patch(patches.test("/metadata/resourceVersion", "7")))
+    await client.patch(NODES, "n1", patches.json_patch(patches.require("/metadata/resourceVersion", "7")))
     await client.patch(NODES, "n1", patches.merge_patch({"spec": {"unschedulable": None}}))
     await client.patch(NODES, "n1", patches.strategic_patch({}), subresource="status")
     await client.patch(NODES, "n1", patches.apply_patch({"kind": "Node"}), force=True, dry_run=True)

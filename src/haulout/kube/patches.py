@@ -34,7 +34,7 @@ def pointer(*parts: str | int) -> str:
     return "".join("/" + str(part).replace("~", "~0").replace("/", "~1") for part in parts)
 
 
-def test(path: str, value: Json) -> Operation:
+def require(path: str, value: Json) -> Operation:
     """Refuse the whole patch unless `path` has this value now."""
     return Operation("test", path, value)
 
