@@ -13,7 +13,7 @@ from haulout.kube import answers
 from haulout.kube.objects import Bookmark, Lease, Misfit, Node, Pod, RawObject, WatchEvent
 from haulout.kube.rows import pod_rows
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8)
 anything = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner)
 )

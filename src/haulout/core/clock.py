@@ -64,6 +64,11 @@ class Alarm:
         """Forget it; harmless after it rang."""
         self._handle.cancel()
 
+    def look_again(self) -> None:
+        """Wait anew: the wall clock was set. Only for an alarm that has neither rung nor been cancelled."""
+        self._handle.cancel()
+        self._handle = self._arm()
+
     def _arm(self) -> asyncio.TimerHandle:
         wait = max(self.instant - self._clock.now(), timedelta())
         if self._look_again is not None:

@@ -4,15 +4,22 @@ A day of waiting passes in milliseconds and a run repeats itself exactly: the lo
 time, never waits for the machine, and nothing in it depends on how fast the machine is. What is left to chance in the
 program (jitter, delays) must come from a seeded `random.Random`.
 
-The loop still serves threads (`run_in_executor`) and waits for them in real time without moving its own clock. When
-everything waits and no timer is set, it raises `Deadlock`, which in a test is a far better answer than hanging.
+Time is counted in whole microseconds, the grain of `datetime`. Floats would drift apart over a simulated year, and a
+timer that rings a hair before the instant it was set for would be set again for no time at all, without end.
+
+The loop still serves threads (`run_in_executor`) and waits for them in real time without moving its own clock; it does
+not wait for sockets. When everything waits and no timer is set, it raises `Deadlock` and tells who waits where, which
+in a test is a far better answer than hanging.
 """
 
 import asyncio
 import selectors
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Executor
+from contextvars import Context
 from datetime import UTC, datetime, timedelta
+from inspect import iscoroutine
+from itertools import count
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from haulout.core.clock import Alarm
@@ -21,6 +28,9 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 EPOCH = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)  # a Monday morning, when people plan maintenance
+
+_TICKS_PER_SECOND = 1_000_000
+_WAITERS_NAMED = 10
 
 
 class Deadlock(RuntimeError):
@@ -31,31 +41,75 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     """An event loop on simulated time."""
 
     def __init__(self) -> None:
-        self._virtual_seconds = 0.0
+        self._ticks = 0
         self._threads_at_work = 0
         super().__init__(_JumpingSelector(self))
+        # The base class runs timers that are due within this many seconds. Its own nanosecond is lost in the rounding
+        # of `time() + resolution` after half a year, and a timer that is due right now would never run.
+        self._clock_resolution = 0.5 / _TICKS_PER_SECOND
+        self._task_numbers = count()
 
     def time(self) -> float:
-        """Return the simulated seconds since the loop was made."""
-        return self._virtual_seconds
+        """Return the simulated seconds since the loop was made, a whole number of microseconds."""
+        return self._ticks / _TICKS_PER_SECOND
+
+    def call_at(
+        self,
+        when: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call `callback` at the microsecond nearest to `when`; what lies ahead is at least one microsecond ahead."""
+        ticks = round(when * _TICKS_PER_SECOND)
+        if ticks <= self._ticks and when > self.time():
+            # Whoever waits for a moment that lies between two ticks must not wait for it without end.
+            ticks = self._ticks + 1
+        return super().call_at(ticks / _TICKS_PER_SECOND, callback, *args, context=context)
+
+    def create_task(self, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any) -> asyncio.Task[T]:
+        """Run `coro` as a task."""
+        return _NumberedTask(coro, loop=self, number=next(self._task_numbers), **options)
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
     ) -> "asyncio.Future[T]":
         """Run `func` in a thread; simulated time stands still until it is back."""
-        self._threads_at_work += 1
         future = super().run_in_executor(executor, func, *args)
+        self._threads_at_work += 1
         future.add_done_callback(self._thread_is_back)
         return future
+
+    async def shutdown_default_executor(self, *args: Any, **kwargs: Any) -> None:
+        """Wait for the default executor's threads, in real time."""
+        self._threads_at_work += 1
+        try:
+            await super().shutdown_default_executor(*args, **kwargs)
+        finally:
+            self._threads_at_work -= 1
 
     def _thread_is_back(self, _: object) -> None:
         self._threads_at_work -= 1
 
     def _jump(self, seconds: float | None) -> None:
         if seconds is None:
-            message = "everything waits and no timer is set"
-            raise Deadlock(message)
-        self._virtual_seconds += seconds
+            raise Deadlock(f"everything waits and no timer is set: {_who_waits(self)}")
+        self._ticks += max(round(seconds * _TICKS_PER_SECOND), 1)
+
+
+class _NumberedTask(asyncio.Task[T]):
+    """A task whose hash is its number in its loop.
+
+    Task groups and `asyncio.wait` keep tasks in sets. By default their order there, and with it the order in which a
+    group cancels its tasks, follows from memory addresses and differs from run to run.
+    """
+
+    def __init__(self, *args: Any, number: int, **kwargs: Any) -> None:
+        self._number = number  # first: the base class hashes the new task
+        super().__init__(*args, **kwargs)
+
+    def __hash__(self) -> int:
+        return self._number
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -71,7 +125,7 @@ class _JumpingSelector(selectors.DefaultSelector):
             return events
         if self._loop._threads_at_work:  # noqa: SLF001 - the two are one thing in two classes
             return super().select(None)
-        self._loop._jump(timeout)  # noqa: SLF001
+        self._loop._jump(timeout)  # noqa: SLF001 - the same
         return events
 
 
@@ -80,6 +134,7 @@ class VirtualClock:
 
     def __init__(self, start: datetime = EPOCH) -> None:
         self._start = start
+        self._alarms: dict[Alarm, None] = {}  # a set with an order, so that runs repeat themselves
 
     def now(self) -> datetime:
         """Return the simulated wall time."""
@@ -95,14 +150,61 @@ class VirtualClock:
 
     def call_at(self, instant: datetime, callback: Callable[[], object]) -> Alarm:
         """Call `callback` at exactly `instant` of simulated wall time."""
-        return Alarm(self, instant, callback)
+        return _ListedAlarm(self, instant, callback, listed_in=self._alarms)
 
     def set_wall(self, by: timedelta) -> None:
-        """Move the wall clock without any time passing, as an operator or NTP would."""
+        """Move the wall clock without any time passing, as an operator or NTP would.
+
+        Pending alarms know at once; on a real machine they find out within a minute.
+        """
         self._start += by
+        for alarm in self._alarms:
+            alarm.look_again()
+
+
+class _ListedAlarm(Alarm):
+    """An alarm that its clock can reach while it is armed."""
+
+    __slots__ = ("_listed_in",)
+
+    def __init__(
+        self, clock: VirtualClock, instant: datetime, callback: Callable[[], object], *, listed_in: dict[Alarm, None]
+    ) -> None:
+        self._listed_in = listed_in
+        super().__init__(clock, instant, callback)
+
+    def cancel(self) -> None:
+        self._listed_in.pop(self, None)
+        super().cancel()
+
+    def _arm(self) -> asyncio.TimerHandle:
+        self._listed_in[self] = None
+        return super()._arm()
+
+    def _ring(self) -> None:
+        self._listed_in.pop(self, None)
+        super()._ring()
 
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end on simulated time."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
+
+
+def _who_waits(loop: asyncio.AbstractEventLoop) -> str:
+    waiters = sorted(f"{task.get_name()} in {_place(task.get_coro())}" for task in asyncio.all_tasks(loop))
+    named = "; ".join(waiters[:_WAITERS_NAMED])
+    return f"{named}; and {len(waiters) - _WAITERS_NAMED} more" if len(waiters) > _WAITERS_NAMED else named
+
+
+def _place(waiting: object) -> str:
+    """Return the function and line in which a suspended coroutine waits: the deepest that is not asyncio's own."""
+    calls: list[str] = []
+    inside_asyncio: list[str] = []
+    while iscoroutine(waiting) and waiting.cr_frame is not None:
+        module = str(waiting.cr_frame.f_globals.get("__name__"))
+        place = f"{waiting.__qualname__} line {waiting.cr_frame.f_lineno}"
+        (inside_asyncio if module.startswith("asyncio.") else calls).append(place)
+        waiting = waiting.cr_await
+    return (calls or inside_asyncio or [repr(waiting)])[-1]

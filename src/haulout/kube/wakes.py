@@ -1,0 +1,87 @@
+"""Wake-ups by key: who wants to be woken at which instant, and one alarm for the earliest of them.
+
+Thousands of keys sleep at a time, and most are woken by an event long before their instant. Setting and dropping a
+wake-up is therefore cheap (a heap whose outdated entries are skipped), and the clock knows of only one alarm, which it
+keeps right when the wall clock is set.
+"""
+
+import heapq
+from collections.abc import Callable, Hashable
+from datetime import datetime
+from itertools import count
+from typing import Generic, TypeVar
+
+from haulout.core.clock import Alarm, Clock
+
+K = TypeVar("K", bound=Hashable)
+
+
+class Wakes(Generic[K]):
+    """Calls `wake` with each key at its instant, between `start` and `stop`."""
+
+    def __init__(self, clock: Clock, wake: Callable[[K], object]) -> None:
+        self._clock = clock
+        self._wake = wake
+        self._instants: dict[K, datetime] = {}  # those that count
+        self._heap: list[tuple[datetime, int, K]] = []  # may hold entries that no longer count
+        self._tie_breaker = count()  # keys need not be comparable
+        self._alarm: Alarm | None = None
+        self._started = False
+
+    def __len__(self) -> int:
+        return len(self._instants)
+
+    def start(self) -> None:
+        """Wake keys from now on; needs a running loop."""
+        self._started = True
+        self._set_alarm()
+
+    def stop(self) -> None:
+        """Wake nobody, but keep what is pending."""
+        self._started = False
+        self._set_alarm()
+
+    def set(self, key: K, instant: datetime) -> None:
+        """Wake `key` at `instant`, unless it is to be woken sooner."""
+        pending = self._instants.get(key)
+        if pending is None or instant < pending:
+            self._instants[key] = instant
+            heapq.heappush(self._heap, (instant, next(self._tie_breaker), key))
+            self._set_alarm()
+
+    def discard(self, key: K) -> None:
+        """Forget the pending wake-up of `key`, if there is one."""
+        if self._instants.pop(key, None) is not None:
+            self._set_alarm()
+
+    def _set_alarm(self) -> None:
+        self._tidy()
+        earliest = self._heap[0][0] if self._heap and self._started else None
+        if self._alarm and self._alarm.instant != earliest:
+            self._alarm.cancel()
+            self._alarm = None
+        if earliest and not self._alarm:
+            self._alarm = self._clock.call_at(earliest, self._ring)
+
+    def _tidy(self) -> None:
+        # A key that is woken by events long before its instant leaves an outdated entry each time.
+        if len(self._heap) > 2 * len(self._instants) + 64:
+            self._heap = [entry for entry in self._heap if self._counts(entry)]
+            heapq.heapify(self._heap)
+        while self._heap and not self._counts(self._heap[0]):
+            heapq.heappop(self._heap)
+
+    def _counts(self, entry: tuple[datetime, int, K]) -> bool:
+        instant, _, key = entry
+        return self._instants.get(key) == instant
+
+    def _ring(self) -> None:
+        self._alarm = None
+        now = self._clock.now()
+        while self._heap and self._heap[0][0] <= now:
+            entry = heapq.heappop(self._heap)
+            if self._counts(entry):
+                key = entry[-1]
+                del self._instants[key]
+                self._wake(key)
+        self._set_alarm()
