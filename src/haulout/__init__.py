@@ -1,5 +1,10 @@
 """Haulout: node maintenance for Kubernetes."""
 
-from importlib.metadata import version
 
-__version__ = version("haulout")
+def __getattr__(name: str) -> str:
+    """Look the version up when it is asked for: that takes as long as everything else `haulout --help` does."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("haulout")
+    raise AttributeError(name)

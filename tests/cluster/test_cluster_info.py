@@ -1,5 +1,6 @@
 """`haulout cluster-info` on a real cluster: what it says is missing is, and what it grants is enough."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -14,7 +15,9 @@ from controlplane.build import KUBERNETES
 
 def cluster_info(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "haulout", "cluster-info", "--kubeconfig", str(kubeconfig), *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, env={"PYTHONIOENCODING": "utf-8"})
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, env={**os.environ, "PYTHONIOENCODING": "utf-8"}
+    )
 
 
 def as_service_account(control_plane: ControlPlane, namespace: str, folder: Path) -> Path:

@@ -1,0 +1,5 @@
+"""`python -m haulout` is `haulout`."""
+
+from haulout.cli import main
+
+main()

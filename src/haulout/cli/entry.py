@@ -1,0 +1,76 @@
+"""The root command, and what an error looks like to the one who typed it.
+
+Whatever the cluster, a file or a proxy in between does, a person sees one line that begins with `haulout:`. A traceback
+means a bug in Haulout, or that somebody asked for it with -v.
+"""
+
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from haulout.cli import options
+from haulout.cli.cluster_info import cluster_info
+from haulout.cli.version import version
+from haulout.errors import ConfigError, HauloutError, UsageError
+
+FAILED = 1
+MISUSED = 2
+INTERRUPTED = 128 + 2  # as a shell reports a process that SIGINT ended
+
+
+def main(args: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line `args` (by default the process's own) and exit."""
+    sys.exit(_exit_code(args))
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(package_name="haulout", message="haulout %(version)s")
+@options.verbose
+@click.pass_context
+def haulout(ctx: click.Context) -> None:
+    """Node maintenance for Kubernetes: cordon, drain, repair and return nodes.
+
+    Exit codes: 0 all is well; 1 something is missing, refused or out of reach; 2 the command line or a file it names
+    makes no sense; 130 interrupted.
+    """
+    if os.environ.get("NO_COLOR"):
+        ctx.color = False
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+haulout.add_command(cluster_info)
+haulout.add_command(version)
+
+
+def _exit_code(args: Sequence[str] | None) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that the terminal cannot show must not end the command half-way.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    try:
+        return haulout.main(args=args, prog_name="haulout", standalone_mode=False) or 0
+    except click.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        _complain(error.format_message())
+        if isinstance(error, click.UsageError) and error.ctx:
+            click.echo(f"Try '{error.ctx.command_path} --help'.", err=True)
+        return error.exit_code
+    except HauloutError as error:
+        _log(error)
+        _complain(str(error))
+        return MISUSED if isinstance(error, UsageError | ConfigError) else FAILED
+
+
+def _complain(message: str) -> None:
+    click.echo(f"haulout: {' '.join(message.split())}", err=True)
+
+
+def _log(error: HauloutError) -> None:
+    import logging
+
+    logging.getLogger("haulout").info("where the error came from:", exc_info=error)

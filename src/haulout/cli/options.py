@@ -1,0 +1,60 @@
+"""Options that several commands share, so that they mean the same everywhere."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def cluster(command: Command) -> Command:
+    """Add --kubeconfig, --context and --namespace: which cluster, as whom, and where in it."""
+    for option in reversed(
+        (
+            click.option(
+                "--kubeconfig",
+                metavar="FILE",
+                help="Kubeconfig to use, instead of $KUBECONFIG, ~/.kube/config or the pod's service account.",
+            ),
+            click.option("--context", metavar="NAME", help="Context in it, instead of the current one."),
+            click.option(
+                "-n",
+                "--namespace",
+                metavar="NAME",
+                help="Namespace of the operator, instead of the context's or the pod's.",
+            ),
+        )
+    ):
+        command = option(command)
+    return command
+
+
+def output(command: Command) -> Command:
+    """Add --output."""
+    return click.option(
+        "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Format."
+    )(command)
+
+
+def verbose(command: Command) -> Command:
+    """Add --verbose, which takes effect by itself."""
+    return click.option(
+        "-v",
+        "--verbose",
+        count=True,
+        expose_value=False,
+        callback=_set_log_level,
+        help="Log to stderr, and show where an error came from; -vv logs more.",
+    )(command)
+
+
+def _set_log_level(ctx: click.Context, _: click.Parameter, count: int) -> None:
+    # The option may stand before and after the command's name: they add up.
+    said = ctx.find_root().meta
+    said["haulout.verbosity"] = verbosity = said.get("haulout.verbosity", 0) + count
+    if verbosity:
+        import logging
+
+        level = logging.DEBUG if verbosity > 1 else logging.INFO
+        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)

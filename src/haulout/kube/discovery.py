@@ -1,0 +1,240 @@
+"""What a cluster serves: which resources, in which versions, with which verbs.
+
+Servers since Kubernetes 1.27 tell everything in two documents ("aggregated discovery", at /api and /apis). Older ones
+list their groups there, and each version of each group has a document of its own; those are read one after the other,
+since such servers are few and their documents small.
+
+A group may be served by another server behind the API server, and that one may be down. What it serves is then unknown,
+which is not the same as absent: such groups are named in `Discovery.unavailable`, and the rest is unaffected.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from haulout.errors import ApiError, GarbledAnswer, Unauthorized
+from haulout.kube import answers
+from haulout.kube.client import Client
+from haulout.kube.objects import Base, Metadata
+from haulout.kube.resources import Resource
+from haulout.kube.transport import Request
+
+# The order is the preference; a server that knows neither of the first two answers with the old documents.
+_ACCEPT = (
+    "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,"
+    "application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList,"
+    "application/json"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A resource that is served. What differs between its versions is as in the preferred one."""
+
+    group: str
+    plural: str
+    kind: str
+    namespaced: bool
+    versions: tuple[str, ...]  # in the server's order of preference
+    verbs: tuple[str, ...]
+    subresources: tuple[str, ...]
+    short_names: tuple[str, ...]
+
+    @property
+    def preferred(self) -> str:
+        """The version that the server would choose."""
+        return self.versions[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """Everything that a cluster serves, and what could not be learned."""
+
+    resources: Mapping[tuple[str, str], Found]
+    unavailable: tuple[str, ...]  # `group/version` whose server does not answer
+
+    def find(self, group: str, plural: str) -> Found | None:
+        """Return what is known of a resource."""
+        return self.resources.get((group, plural))
+
+    def serves(self, resource: Resource[Any]) -> bool:
+        """Tell whether `resource` is served in the version we speak."""
+        found = self.find(resource.group, resource.plural)
+        return found is not None and resource.version in found.versions
+
+    def knows(self, group: str) -> bool:
+        """Tell whether all of `group` could be learned; if not, that `find` returns nothing means nothing."""
+        return not any(name.rpartition("/")[0] == group for name in self.unavailable)
+
+
+async def discover(client: Client) -> Discovery:
+    """Return what the cluster serves."""
+    versions = [*await _read(client, "/api"), *await _read(client, "/apis")]
+    return Discovery(
+        resources=_by_name(versions),
+        unavailable=tuple(version.name for version in versions if version.resources is None),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Version:
+    """One version of one group: what both kinds of documents come down to."""
+
+    group: str
+    version: str
+    resources: tuple[Found, ...] | None  # None: its server does not answer
+
+    @property
+    def name(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+
+def _by_name(versions: Iterable[_Version]) -> dict[tuple[str, str], Found]:
+    resources: dict[tuple[str, str], list[Found]] = {}
+    for version in versions:
+        for found in version.resources or ():
+            resources.setdefault((found.group, found.plural), []).append(found)
+    return {
+        name: replace(found[0], versions=tuple(each.preferred for each in found)) for name, found in resources.items()
+    }
+
+
+async def _read(client: Client, path: str) -> list[_Version]:
+    doing = f"discover what is served under {path}"
+    response = await client.request(Request(method="GET", path=path, accept=_ACCEPT), doing=doing)
+    document = answers.decode(_Document, response.body, doing=doing)
+    match document.kind:
+        case "APIGroupDiscoveryList":
+            return [_from_aggregated(group, version) for group in document.items or () for version in group.versions]
+        case "APIVersions":
+            names = [("", version) for version in document.versions or ()]
+        case "APIGroupList":
+            names = [(group.name, version) for group in document.groups or () for version in group.in_order()]
+        case kind:
+            raise GarbledAnswer(f"{doing}: expected a list of API groups, got kind {kind!r}: is this Kubernetes?")
+    return [await _read_old(client, group, version, prefix=path) for group, version in names]
+
+
+# The two documents of newer servers: types in k8s.io/api/apidiscovery/v2; v2beta1 has the same fields. Where a list
+# may be null, Go wrote a nil slice.
+
+
+class _ResponseKind(Base, frozen=True):
+    kind: str = ""
+
+
+class _Subresource(Base, frozen=True):
+    subresource: str
+
+
+class _Resource(Base, frozen=True):
+    resource: str
+    scope: str = ""
+    response_kind: _ResponseKind | None = None
+    verbs: tuple[str, ...] | None = None
+    short_names: tuple[str, ...] | None = None
+    subresources: tuple[_Subresource, ...] | None = None
+
+
+class _GroupVersion(Base, frozen=True):
+    version: str
+    freshness: str = ""
+    resources: tuple[_Resource, ...] | None = None
+
+
+class _Group(Base, frozen=True):
+    metadata: Metadata = Metadata()
+    versions: tuple[_GroupVersion, ...] = ()
+
+
+def _from_aggregated(group: _Group, version: _GroupVersion) -> _Version:
+    name = group.metadata.name
+    if version.freshness == "Stale":
+        return _Version(name, version.version, None)
+    found = tuple(
+        Found(
+            group=name,
+            plural=resource.resource,
+            kind=resource.response_kind.kind,
+            namespaced=resource.scope == "Namespaced",
+            versions=(version.version,),
+            verbs=resource.verbs or (),
+            subresources=tuple(sub.subresource for sub in resource.subresources or ()),
+            short_names=resource.short_names or (),
+        )
+        for resource in version.resources or ()
+        # Without a kind it is only the parent of subresources, and cannot be asked for itself.
+        if resource.response_kind and resource.response_kind.kind
+    )
+    return _Version(name, version.version, found)
+
+
+# The documents of older servers: types in k8s.io/apimachinery/pkg/apis/meta/v1.
+
+
+class _NamedVersion(Base, frozen=True):
+    version: str = ""
+
+
+class _OldGroup(Base, frozen=True):
+    name: str = ""
+    versions: tuple[_NamedVersion, ...] = ()
+    preferred_version: _NamedVersion = _NamedVersion()
+
+    def in_order(self) -> list[str]:
+        """Return the versions, the preferred one first."""
+        names = [version.version for version in self.versions]
+        return sorted(names, key=lambda name: name != self.preferred_version.version)
+
+
+class _OldResource(Base, frozen=True):
+    name: str  # `pods`, and `pods/eviction` beside it
+    kind: str = ""
+    namespaced: bool = False
+    verbs: tuple[str, ...] | None = None
+    short_names: tuple[str, ...] | None = None
+
+
+class _OldVersion(Base, frozen=True):
+    resources: tuple[_OldResource, ...] | None = None
+
+
+class _Document(Base, frozen=True):
+    """Any of the three answers at /api and /apis; `kind` says which of the lists it has."""
+
+    kind: str = ""
+    items: tuple[_Group, ...] | None = None
+    groups: tuple[_OldGroup, ...] | None = None
+    versions: tuple[str, ...] | None = None
+
+
+async def _read_old(client: Client, group: str, version: str, *, prefix: str) -> _Version:
+    path = "/".join(part for part in (prefix, group, version) if part)
+    doing = f"discover what is served under {path}"
+    try:
+        response = await client.request(Request(method="GET", path=path), doing=doing)
+    except Unauthorized:
+        raise
+    except ApiError:
+        return _Version(group, version, None)
+    resources = answers.decode(_OldVersion, response.body, doing=doing).resources or ()
+    subresources: dict[str, list[str]] = {}
+    for resource in resources:
+        parent, slash, subresource = resource.name.partition("/")
+        if slash:
+            subresources.setdefault(parent, []).append(subresource)
+    found = tuple(
+        Found(
+            group=group,
+            plural=resource.name,
+            kind=resource.kind,
+            namespaced=resource.namespaced,
+            versions=(version,),
+            verbs=resource.verbs or (),
+            subresources=tuple(subresources.get(resource.name, ())),
+            short_names=resource.short_names or (),
+        )
+        for resource in resources
+        if "/" not in resource.name
+    )
+    return _Version(group, version, found)

@@ -1,0 +1,258 @@
+import json
+import random
+from typing import Any
+
+import pytest
+import yaml
+
+from haulout.cli import report
+from haulout.cli.connect import Session
+from haulout.cli.report import Findings
+from haulout.cli.terminal import PRETTY
+from haulout.core.clock import Clock
+from haulout.errors import GarbledAnswer, HauloutError, ServerFailure, Unauthorized
+from haulout.kube.client import Client
+from haulout.kube.config import Connection
+from haulout.kube.credentials import ANONYMOUS
+from haulout.kube.transport import Response
+from support.review_cluster import ReviewCluster
+from support.scripted import answer, refusal
+
+FORBIDDEN = refusal(403, "Forbidden", 'User "bob" cannot do this')
+
+
+async def look(cluster: ReviewCluster, clock: Clock, *, namespace: str | None = None) -> Findings:
+    connection = Connection(
+        server=cluster.server,
+        context="prod",
+        source="/etc/kubeconfig",
+        user="alice",
+        credentials=ANONYMOUS,
+        namespace="shop",
+    )
+    client = Client(cluster, clock=clock, random=random.Random(7))
+    return await report.gather(Session(connection, client), namespace=namespace)
+
+
+def text(findings: Findings) -> str:
+    return report.as_text(findings, marks=PRETTY, grant_command="haulout … --grant | kubectl …")
+
+
+def line(findings: Findings, beginning: str) -> str:
+    """Return the one line that begins like this, without its indentation and with single spaces."""
+    [found] = [
+        " ".join(each.split()) for each in text(findings).splitlines() if " ".join(each.split()).startswith(beginning)
+    ]
+    return found
+
+
+# What people read
+
+
+async def test_a_cluster_where_all_is_well_reads_like_this(clock: Clock) -> None:
+    cluster = ReviewCluster(
+        served={
+            "nodemaintenance.medik8s.io/v1beta1": ["nodemaintenances"],
+            "haulout.dev/v1alpha1": ["maintenancenotices"],
+        }
+    )
+
+    assert (
+        text(await look(cluster, clock))
+        == """\
+Cluster    https://10.0.0.1:6443 (context prod, from /etc/kubeconfig)
+Version    v1.36.3, linux/amd64
+You are    alice (groups: ops, system:authenticated)
+Namespace  shop
+
+Permissions
+  ✓ see nodes                      nodes: get, list, watch
+  ✓ cordon, taint and label nodes  nodes: patch
+  ✓ set conditions of nodes        nodes/status: patch
+  ✓ see pods                       pods: get, list, watch
+  ✓ evict pods                     pods/eviction: create
+  ✓ see disruption budgets         poddisruptionbudgets.policy: get, list, watch
+  ✓ lead, and lock nodes           leases.coordination.k8s.io in shop: get, list, watch, create, patch, delete
+  ✓ tell people by events          events.events.k8s.io: create, patch
+
+Optional custom resources
+  ✓ NodeMaintenance     maintenance on a person's order (on: nodemaintenance.medik8s.io/v1beta1)
+  ✓ MaintenanceNotice   notices from clouds (on: haulout.dev/v1alpha1)
+  - MaintenanceRecord   the history of nodes (off: not installed)
+  - MachineMaintenance  replacing OpenShift machines (off: not installed)"""
+    )
+
+
+async def test_what_is_missing_is_marked_and_comes_with_a_way_to_get_it(clock: Clock) -> None:
+    findings = await look(ReviewCluster(refused={"create pods/eviction", "watch pods"}), clock)
+
+    assert line(findings, "✗ evict pods") == "✗ evict pods pods/eviction: create"
+    assert line(findings, "✗ see pods") == "✗ see pods pods: get, list, watch (missing: watch)"
+    assert line(findings, "✓ see nodes")
+    assert text(findings).endswith("context of a cluster admin:\n  haulout … --grant | kubectl …")
+
+
+async def test_the_servers_own_reason_is_passed_on_once(clock: Clock) -> None:
+    findings = await look(ReviewCluster(refused={"*"}, says='clusterrole "haulout" not found'), clock)
+
+    assert text(findings).count('The server adds: clusterrole "haulout" not found') == 1
+
+
+async def test_a_namespace_that_is_given_wins_over_the_connections(clock: Clock) -> None:
+    findings = await look(ReviewCluster(), clock, namespace="haulout")
+
+    assert line(findings, "Namespace") == "Namespace haulout"
+    assert "leases.coordination.k8s.io in haulout" in text(findings)
+
+
+async def test_a_custom_resource_in_another_version_is_off_and_says_so(clock: Clock) -> None:
+    cluster = ReviewCluster(served={"nodemaintenance.medik8s.io/v1": ["nodemaintenances"]})
+
+    shown = line(await look(cluster, clock), "- NodeMaintenance")
+
+    assert shown.endswith("(off: installed as v1, needed as v1beta1)")
+
+
+async def test_a_custom_resource_whose_server_is_down_is_unknown_not_off(clock: Clock) -> None:
+    findings = await look(ReviewCluster(down=["haulout.dev/v1alpha1"]), clock)
+
+    assert line(findings, "? MaintenanceNotice").endswith("(unknown: the server of haulout.dev does not answer)")
+    assert line(findings, "API down") == "API down haulout.dev/v1alpha1"
+
+
+async def test_what_may_not_be_asked_is_unknown_and_the_rest_is_told(clock: Clock) -> None:
+    unasked = ("/version", "/api", "/apis", "*/selfsubjectreviews")
+    findings = await look(ReviewCluster(broken=dict.fromkeys(unasked, FORBIDDEN)), clock)
+
+    assert line(findings, "Version") == "Version unknown: not allowed to ask"
+    assert line(findings, "You are") == "You are unknown: the server does not say"
+    assert line(findings, "? NodeMaintenance").endswith("(unknown: not allowed to ask)")
+    assert line(findings, "✓ see nodes")
+
+
+async def test_an_anonymous_user_is_told_to_log_in(clock: Clock) -> None:
+    findings = await look(ReviewCluster(username="system:anonymous", refused={"*"}), clock)
+
+    assert text(findings).endswith("log in, or name another context with --context.")
+
+
+async def test_a_user_whom_an_old_server_cannot_name_is_told_that_grant_cannot_help(clock: Clock) -> None:
+    findings = await look(an_old_cluster(refused={"*"}), clock)
+
+    assert "it can since Kubernetes 1.28" in text(findings)
+    assert "kubectl" not in text(findings)
+
+
+def an_old_cluster(refused: set[str]) -> ReviewCluster:
+    not_found = answer(b"404 page not found", status=404)
+    return ReviewCluster(refused=refused, broken={"*/selfsubjectreviews": not_found})
+
+
+# What programs read
+
+
+async def as_json(cluster: ReviewCluster, clock: Clock) -> Any:
+    return json.loads(report.as_json(await look(cluster, clock)))
+
+
+async def test_programs_find_every_documented_field(clock: Clock) -> None:
+    told = await as_json(ReviewCluster(refused={"create pods/eviction"}, down=["metrics.k8s.io/v1"]), clock)
+
+    assert set(told) == {
+        *("server", "context", "source", "namespace", "version", "platform", "user"),
+        *("permissions", "features", "unavailable", "ready"),
+    }
+    assert told["user"] == {"username": "alice", "groups": ["ops", "system:authenticated"]}
+    assert told["unavailable"] == ["metrics.k8s.io/v1"]
+    assert told["ready"] is False
+    [evict] = [each for each in told["permissions"] if each["missing"]]
+    assert evict == {
+        "purpose": "evict pods",
+        "group": "",
+        "resource": "pods/eviction",
+        "namespace": None,
+        "verbs": ["create"],
+        "missing": ["create"],
+    }
+    assert {feature["kind"]: feature["state"] for feature in told["features"]}["NodeMaintenance"] == "off"
+
+
+async def test_programs_see_null_for_what_the_server_does_not_tell(clock: Clock) -> None:
+    cluster = an_old_cluster(refused=set())
+    cluster.broken |= {"/version": FORBIDDEN, "/api": FORBIDDEN}
+
+    told = await as_json(cluster, clock)
+
+    assert (told["version"], told["platform"], told["user"]) == (None, None, None)
+    assert {feature["state"] for feature in told["features"]} == {"unknown"}
+    assert told["ready"] is True
+
+
+# What an admin applies
+
+
+async def test_the_manifest_grants_what_is_missing(clock: Clock) -> None:
+    findings = await look(ReviewCluster(refused={"create pods/eviction", "patch leases"}), clock, namespace="haulout")
+
+    objects = list(yaml.safe_load_all(report.grant(findings)))
+
+    rules = [(each["kind"], each["rules"]) for each in objects if "rules" in each]
+    assert rules == [
+        ("ClusterRole", [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]),
+        ("Role", [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["patch"]}]),
+    ]
+
+
+async def test_the_manifest_is_a_comment_when_nothing_is_missing(clock: Clock) -> None:
+    manifest = report.grant(await look(ReviewCluster(), clock))
+
+    assert manifest.startswith("#")
+    assert list(yaml.safe_load_all(manifest)) == []
+
+
+async def test_a_username_cannot_break_out_of_the_manifests_comment(clock: Clock) -> None:
+    findings = await look(ReviewCluster(username="eve\n---\nkind: ClusterRole", refused={"list nodes"}), clock)
+
+    kinds = [each["kind"] for each in yaml.safe_load_all(report.grant(findings))]
+
+    assert kinds == ["ClusterRole", "ClusterRoleBinding"]
+
+
+async def test_nothing_is_ever_granted_to_everybody(clock: Clock) -> None:
+    findings = await look(ReviewCluster(username="system:anonymous", refused={"list nodes"}), clock)
+
+    with pytest.raises(HauloutError, match="granted to everybody"):
+        report.grant(findings)
+
+
+async def test_nothing_is_granted_to_nobody(clock: Clock) -> None:
+    with pytest.raises(HauloutError, match="does not say who you are"):
+        report.grant(await look(an_old_cluster(refused={"list nodes"}), clock))
+
+
+# What is no answer
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "message"),
+    [
+        (refusal(401, "Unauthorized"), Unauthorized, "get the server's version"),
+        (refusal(503, "ServiceUnavailable", "etcd is down"), ServerFailure, "etcd is down"),
+        (answer(b"<html><title>Sign in</title></html>"), GarbledAnswer, "an HTML page titled 'Sign in'; is a proxy"),
+        (answer(b"not here", status=404), GarbledAnswer, "does not look like a Kubernetes API server: its /version"),
+        (answer(b"", status=302), GarbledAnswer, "does not look like a Kubernetes API server: its /version"),
+        (answer({"hello": "world"}), GarbledAnswer, "/version names no version"),
+    ],
+)
+async def test_a_server_that_is_not_kubernetes_or_not_well_is_an_error(
+    clock: Clock, given: Response, error: type[HauloutError], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        await look(ReviewCluster(broken={"/version": given}), clock)
+
+
+async def test_a_server_that_will_not_be_asked_what_we_may_do_is_explained(clock: Clock) -> None:
+    cluster = ReviewCluster(broken={"*/selfsubjectaccessreviews": FORBIDDEN})
+
+    with pytest.raises(HauloutError, match=r'User "bob" cannot do this; .* ClusterRole system:basic-user'):
+        await look(cluster, clock)
