@@ -1,0 +1,67 @@
+"""Events are accepted by the server and read well."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder, reference
+from haulout.kube.objects import RawObject
+from haulout.kube.resources import EVENTS, NODES, PODS
+from support.backends import Cluster, eventually
+from support.builders import a_node, a_pod
+
+
+@asynccontextmanager
+async def a_recorder(client: Client) -> AsyncIterator[EventRecorder]:
+    recorder = EventRecorder(client, instance="test-1")
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(recorder.run())
+        yield recorder
+        running.cancel()
+
+
+async def events_about(client: Client, uid: str, *, namespace: str) -> list[RawObject]:
+    listed = await client.list(EVENTS, namespace=namespace)
+    return [event for event in listed.items if event["regarding"].get("uid") == uid]
+
+
+async def test_an_event_tells_what_happened_to_which_object(cluster: Cluster) -> None:
+    client = await cluster.client()
+    pod = await client.create(PODS, a_pod("p1"), namespace=cluster.namespace)
+    node = await client.create(NODES, a_node(f"{cluster.prefix}-n1"))
+    async with a_recorder(client) as recorder:
+        recorder.record(
+            reference(PODS, pod), reason="Evicting", action="Evict", note="leaving n1 for maintenance",
+            related=reference(NODES, node),
+        )  # fmt: skip
+        recorder.record(reference(NODES, node), type="Warning", reason="DrainStuck", action="Drain", note="x" * 5000)
+
+        async def are_there() -> bool:
+            about_pod = await events_about(client, pod.uid, namespace=cluster.namespace)
+            return bool(about_pod and await events_about(client, node.uid, namespace="default"))
+
+        await eventually(cluster.clock, are_there)
+    (about_pod,) = await events_about(client, pod.uid, namespace=cluster.namespace)
+    assert (about_pod["reason"], about_pod["type"], about_pod["note"]) == (
+        "Evicting",
+        "Normal",
+        "leaving n1 for maintenance",
+    )
+    assert about_pod["related"]["name"] == node.name
+    (about_node,) = await events_about(client, node.uid, namespace="default")
+    assert about_node["type"] == "Warning"
+    assert len(about_node["note"].encode()) <= 1024
+
+
+async def test_what_happens_again_is_counted_in_one_event(cluster: Cluster) -> None:
+    client = await cluster.client()
+    pod = await client.create(PODS, a_pod("p1"), namespace=cluster.namespace)
+    async with a_recorder(client) as recorder:
+        for _ in range(5):
+            recorder.record(reference(PODS, pod), reason="Waiting", action="Evict", note="for its budget")
+            await cluster.clock.sleep(timedelta(milliseconds=100))
+        await recorder.flush(within=timedelta(seconds=20))
+    (event,) = await events_about(client, pod.uid, namespace=cluster.namespace)
+    assert event["series"]["count"] == 5

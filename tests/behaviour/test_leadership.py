@@ -1,0 +1,158 @@
+"""At most one leads, and somebody does, whatever happens to the line and to the server."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from itertools import groupby
+
+from haulout.errors import KubeError, LeadershipLost
+from haulout.kube.client import Client
+from haulout.kube.leader import LeaderElection
+from haulout.kube.objects import Object
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import LEASES, Resource
+from support.backends import Cluster, Wire, eventually
+from support.builders import a_config_map
+
+MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=Object)
+
+
+@dataclass
+class Candidate:
+    """Stands for the lease again and again; while it leads, writes its name as often as it can."""
+
+    name: str
+    cluster: Cluster
+    client: Client
+    wire: Wire
+    written: list[tuple[int, str]]
+    terms: int = 0
+    election: LeaderElection = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Stand, with a lease short enough for a test on real time."""
+        self.election = LeaderElection(
+            self.client,
+            name="leader",
+            namespace=self.cluster.namespace,
+            identity=self.name,
+            lease_duration=timedelta(seconds=3),
+            renew_deadline=timedelta(seconds=2),
+            retry_period=timedelta(seconds=0.4),
+        )
+
+    async def run(self) -> None:
+        """Stand until cancelled."""
+        while True:
+            try:
+                await self.election.run(self._lead)
+            except LeadershipLost:
+                continue
+
+    async def _lead(self, client: Client) -> None:
+        self.terms += 1
+        while True:
+            try:
+                done = await client.patch(
+                    MAPS, "work", merge_patch({"data": {"by": f"{self.name}-{len(self.written)}"}}),
+                    namespace=self.cluster.namespace,
+                )  # fmt: skip
+                self.written.append((int(done.resource_version), self.name))
+            except LeadershipLost:
+                raise
+            except KubeError:
+                pass  # the server is away; whether we still lead is for the election to say
+            await self.cluster.clock.sleep(timedelta(milliseconds=50))
+
+
+class Election:
+    """Three candidates and what they wrote."""
+
+    def __init__(self, candidates: list[Candidate], written: list[tuple[int, str]]) -> None:
+        self.candidates = candidates
+        self.written = written
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    def leader(self) -> Candidate | None:
+        """Return who leads now."""
+        leading = [candidate for candidate in self.candidates if candidate.election.is_leader()]
+        assert len(leading) <= 1
+        return leading[0] if leading else None
+
+    def another_than(self, deposed: Candidate) -> bool:
+        """Tell whether somebody else leads now."""
+        return self.leader() not in (None, deposed)
+
+    def expect_one_after_the_other(self) -> None:
+        """In the order in which the server took the writes, each term's writes stand together."""
+        blocks = [name for name, _ in groupby(name for _, name in sorted(self.written))]
+        terms = sum(candidate.terms for candidate in self.candidates)
+        assert blocks
+        assert len(blocks) <= terms, f"writes of two leaders are mixed: {blocks}"
+
+
+@asynccontextmanager
+async def an_election(cluster: Cluster) -> AsyncIterator[Election]:
+    admin = await cluster.client()
+    await admin.create(MAPS, a_config_map("work"), namespace=cluster.namespace)
+    written: list[tuple[int, str]] = []
+    candidates = [
+        Candidate(name, cluster, *await cluster.client_on_a_wire(), written) for name in ("ada", "bob", "cyd")
+    ]
+    election = Election(candidates, written)
+    async with asyncio.TaskGroup() as tasks:
+        election.tasks = {candidate.name: tasks.create_task(candidate.run()) for candidate in candidates}
+        await eventually(cluster.clock, lambda: election.leader() is not None)
+        yield election
+        for task in election.tasks.values():
+            task.cancel()
+    election.expect_one_after_the_other()
+
+
+async def test_a_leader_whose_line_is_cut_is_succeeded(cluster: Cluster) -> None:
+    async with an_election(cluster) as election:
+        deposed = election.leader()
+        assert deposed is not None
+        deposed.wire.cut()
+        await eventually(cluster.clock, lambda: election.another_than(deposed), within=10)
+        deposed.wire.mend()
+        await cluster.clock.sleep(timedelta(seconds=2))
+
+
+async def test_a_leader_whose_line_is_silent_is_succeeded(cluster: Cluster) -> None:
+    async with an_election(cluster) as election:
+        deposed = election.leader()
+        assert deposed is not None
+        deposed.wire.silence()
+        await eventually(cluster.clock, lambda: election.another_than(deposed), within=10)
+        deposed.wire.mend()
+        await cluster.clock.sleep(timedelta(seconds=2))
+
+
+async def test_a_leader_that_stops_cleanly_hands_over_at_once(cluster: Cluster) -> None:
+    async with an_election(cluster) as election:
+        retired = election.leader()
+        assert retired is not None
+        begun = cluster.clock.monotonic()
+        election.tasks[retired.name].cancel()
+        await eventually(cluster.clock, lambda: election.another_than(retired), within=10)
+        assert cluster.clock.monotonic() - begun < 2.5, "less than the lease lasts: it was released"
+
+
+async def test_a_server_that_is_killed_ends_in_one_leader(cluster: Cluster) -> None:
+    async with an_election(cluster) as election:
+        for _ in range(2):
+            await cluster.crash()
+            await eventually(cluster.clock, lambda: election.leader() is not None, within=30)
+            await cluster.clock.sleep(timedelta(seconds=1))
+
+
+async def test_a_lease_that_is_deleted_ends_in_one_leader(cluster: Cluster) -> None:
+    admin = await cluster.client()
+    async with an_election(cluster) as election:
+        await admin.delete(LEASES, "leader", namespace=cluster.namespace)
+        await cluster.clock.sleep(timedelta(seconds=1))
+        await eventually(cluster.clock, lambda: election.leader() is not None, within=10)
+    assert (await admin.get(LEASES, "leader", namespace=cluster.namespace)).spec.holder_identity == ""
