@@ -346,3 +346,17 @@ def test_a_store_forgets_what_its_indexes_knew() -> None:
     store.drop("")
     assert (len(store), len(store.by("name", "all")), "" in store) == (0, 0, False)
     assert store._indexes == {"name": {}}
+
+
+async def test_one_process_follows_several_clusters(clock: Clock) -> None:
+    east, west = World(clock), World(clock)
+    east.put("n1")
+    west.put("n1", pool="west")
+    async with east.running(), west.running():
+        west.put("n2")
+        east.transport.cut()
+        east.put("n3")
+        await east.settle()
+        assert (east.names(), west.names()) == (["n1"], ["n1", "n2"])
+        assert [node.name for node in west.cache.by("pool", "west")] == ["n1"]
+        assert not east.cache.by("pool", "west")

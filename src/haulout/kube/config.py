@@ -1,0 +1,134 @@
+"""The way to a cluster: from kubeconfig files, or from the pod we run in, to one value that says it all.
+
+`load` looks where kubectl looks: the file it is told, $KUBECONFIG, ~/.kube/config, the pod's service account. It
+returns a `Connection`, complete and checked as far as that goes without the network, so that what is wrong in a file is
+said once, at the start, with its file, line and key.
+
+A kubeconfig that works with kubectl works here and means the same. Only where kubectl would guess silently, as for a
+context that names a user who is not there, this refuses.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from haulout.core.clock import Clock, RealClock
+from haulout.errors import KubeconfigError
+from haulout.kube import entries, proxy, tls
+from haulout.kube import kubeconfig as files
+from haulout.kube.credentials import ANONYMOUS, Credentials, TokenFile
+from haulout.kube.kubeconfig import Kubeconfig
+from haulout.kube.tls import Tls
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+IN_CLUSTER = "in-cluster"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Connection:
+    """Where a cluster is, how it proves itself to us, and how we prove ourselves to it."""
+
+    server: str  # without a slash at its end
+    context: str
+    source: str
+    user: str
+    credentials: Credentials
+    namespace: str = "default"
+    tls: Tls = field(default_factory=Tls)
+    proxy: str | None = field(default=None, repr=False)  # may hold a password
+    impersonation: tuple[tuple[str, str], ...] = ()
+
+
+def load(
+    *,
+    kubeconfig: str | None = None,
+    context: str | None = None,
+    environ: Mapping[str, str] = os.environ,
+    service_account: Path = SERVICE_ACCOUNT,
+    clock: Clock | None = None,
+) -> Connection:
+    """Find the way to the cluster that a user of kubectl would expect."""
+    clock = clock or RealClock()
+    if kubeconfig:
+        found = files.read(Path(kubeconfig))
+        if found.is_empty:
+            raise KubeconfigError("expected a kubeconfig, found nothing in it", file=kubeconfig)
+        return _from_kubeconfig(found, context, environ, clock)
+    places = files.candidates(environ)
+    merged = files.read_existing(places)
+    if not merged.is_empty:
+        return _from_kubeconfig(merged, context, environ, clock)
+    looked = ", ".join(str(place) for place in places)
+    if context:
+        raise KubeconfigError(f"there is no context {context!r}, since there is no kubeconfig: looked at {looked}")
+    in_cluster = _in_cluster(service_account, environ, clock)
+    if in_cluster is None:
+        raise KubeconfigError(
+            f"no way to a cluster: there is no kubeconfig at {looked} and no pod's service account in "
+            f"{service_account}; give --kubeconfig FILE or set KUBECONFIG"
+        )
+    return in_cluster
+
+
+def _from_kubeconfig(
+    kubeconfig: Kubeconfig, wanted: str | None, environ: Mapping[str, str], clock: Clock
+) -> Connection:
+    name = wanted or kubeconfig.current_context
+    if not name:
+        there_are = files.one_of(kubeconfig.contexts) or "none"
+        raise KubeconfigError(
+            f"no current-context is set; give --context NAME, of: {there_are}", file=kubeconfig.source
+        )
+    context = kubeconfig.context(name)
+    cluster = entries.cluster(kubeconfig.cluster_of(context), environ=environ)
+    user = kubeconfig.user_of(context)
+    user_name = context.text("user")
+    return Connection(
+        server=cluster.server,
+        context=name,
+        source=kubeconfig.source,
+        user=user_name or "anonymous",
+        namespace=context.text("namespace") or "default",
+        tls=cluster.tls,
+        proxy=cluster.proxy,
+        credentials=(
+            entries.credentials(user, name=user_name, cluster=cluster, clock=clock, environ=environ)
+            if user
+            else ANONYMOUS
+        ),
+        impersonation=entries.impersonation(user) if user else (),
+    )
+
+
+def _in_cluster(folder: Path, environ: Mapping[str, str], clock: Clock) -> Connection | None:
+    host, port = environ.get("KUBERNETES_SERVICE_HOST"), environ.get("KUBERNETES_SERVICE_PORT")
+    if not host or not port or not (folder / "token").is_file():
+        return None
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    return Connection(
+        server=server,
+        context=IN_CLUSTER,
+        source=str(folder),
+        user="the pod's service account",
+        namespace=environ.get("POD_NAMESPACE") or _content(folder / "namespace").decode().strip() or "default",
+        tls=Tls(ca_pem=_authorities(folder / "ca.crt")),
+        proxy=proxy.from_environment(server, environ),
+        credentials=TokenFile(folder / "token", clock=clock),
+    )
+
+
+def _authorities(path: Path) -> bytes | None:
+    pem = _content(path)
+    if pem and (problem := tls.authorities_problem(pem)):
+        raise KubeconfigError(problem, file=str(path))
+    return pem or None  # without any, those of the system count, as for client-go
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise KubeconfigError(f"cannot read it: {error.strerror}", file=str(path)) from None

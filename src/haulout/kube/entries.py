@@ -1,0 +1,246 @@
+"""What the entries of a kubeconfig mean: a cluster, a user's credentials, whom to act as.
+
+The rules are client-go's (tools/clientcmd/client_config.go and validation.go, rest/exec.go): a token and a client
+certificate go together, an exec plugin is asked only if there is neither, a tokenFile wins over the token beside it,
+and nothing secret travels to a server without TLS.
+"""
+
+import base64
+import binascii
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from haulout.core.clock import Clock
+from haulout.errors import CredentialsError, KubeconfigError
+from haulout.kube import proxy, tls
+from haulout.kube.credentials import (
+    ANONYMOUS,
+    Both,
+    CertificateFiles,
+    Credentials,
+    Fixed,
+    Identity,
+    TokenFile,
+    basic,
+    bearer,
+)
+from haulout.kube.exec_plugin import API_VERSIONS, ExecPlugin, ExecSpec, InteractiveMode
+from haulout.kube.marked import Section
+from haulout.kube.tls import ClientCertificate, Tls
+
+_HEADER_NAME_CHARACTERS = "!#$&'*+-.^_`|~"  # besides letters and digits: RFC 9110, 5.6.2
+_EXEC_EXTENSION = "client.authentication.k8s.io/exec"
+_OPTIONAL_MODE = "client.authentication.k8s.io/v1beta1"
+_REPLACEMENTS = {
+    "gcp": "gke-gcloud-auth-plugin: gcloud container clusters get-credentials writes it",
+    "azure": "kubelogin: kubelogin convert-kubeconfig writes it",
+    "oidc": "kubelogin (kubectl oidc-login): kubectl oidc-login setup tells how",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """Where a cluster is, and what an exec plugin may be told about it."""
+
+    server: str
+    tls: Tls
+    proxy: str | None
+    exec_info: Mapping[str, Any]
+
+    @property
+    def is_secure(self) -> bool:
+        """Tell whether what is sent to it is secret."""
+        return self.server.startswith("https://")
+
+
+class _Pem(NamedTuple):
+    content: bytes
+    source: Path | bytes
+
+
+def cluster(section: Section, *, environ: Mapping[str, str]) -> Cluster:
+    """Return what `section`, an entry of clusters, says."""
+    server = _server(section)
+    ca = _pem(section, "certificate-authority", tls.authorities_problem)
+    insecure = section.flag("insecure-skip-tls-verify")
+    if ca and insecure:
+        raise section.wrong("expected either this or a certificate-authority, not both", "insecure-skip-tls-verify")
+    own_proxy = section.text("proxy-url") or None
+    if own_proxy and (problem := proxy.problem(own_proxy)):
+        raise section.wrong(problem, "proxy-url")
+    trust = Tls(ca.content if ca else None, section.text("tls-server-name") or None, insecure)
+    return Cluster(
+        server=server,
+        tls=trust,
+        proxy=own_proxy or proxy.from_environment(server, environ),
+        exec_info=_exec_info(section, server, trust, own_proxy),
+    )
+
+
+def credentials(
+    section: Section, *, name: str, cluster: Cluster, clock: Clock, environ: Mapping[str, str]
+) -> Credentials:
+    """Return what `section`, the entry of users called `name`, proves us with."""
+    if not cluster.is_secure:
+        return ANONYMOUS
+    owner = f"user {name!r} in {section.file}"
+    if "auth-provider" in section:
+        raise _auth_provider(section)
+    header = _header(section, clock)
+    certificate = _certificate(section, owner, clock)
+    if header and certificate:
+        return Both(header=header, certificate=certificate)
+    if header or certificate:
+        return header or certificate or ANONYMOUS
+    if "exec" in section:
+        spec = _exec_spec(section.section("exec"), owner=owner, cluster=cluster)
+        return ExecPlugin(spec, clock=clock, environ=environ)
+    return ANONYMOUS
+
+
+def impersonation(section: Section) -> tuple[tuple[str, str], ...]:
+    """Return the headers that ask to act as somebody else, if the user's entry says so."""
+    user, uid, groups = section.text("as"), section.text("as-uid"), section.texts("as-groups")
+    extra = section.section("as-user-extra")
+    if not user:
+        if uid or groups or extra.keys():
+            raise section.wrong("expected whom to act as, since as-uid, as-groups or as-user-extra is given", "as")
+        return ()
+    headers = [("Impersonate-User", user)]
+    headers += [("Impersonate-Uid", uid)] if uid else []
+    headers += [("Impersonate-Group", group) for group in groups]
+    for key in extra.keys():  # noqa: SIM118 - a Section is no mapping
+        name = f"Impersonate-Extra-{quote(key, safe=_HEADER_NAME_CHARACTERS)}"
+        headers += [(name, value) for value in extra.texts(key)]
+    if not all(value.isprintable() for _, value in headers):
+        raise section.wrong("expected names without line breaks and other control characters", "as")
+    return tuple(headers)
+
+
+def _server(section: Section) -> str:
+    text = section.text("server")
+    try:
+        parts = urlsplit(text if "://" in text else f"http://{text}")
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and not parts.username
+    except ValueError:
+        usable = False
+    if not usable:
+        raise section.wrong(f"expected the API server's address, such as https://host:6443, found {text!r}", "server")
+    return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
+
+
+def _pem(section: Section, key: str, problem_of: Callable[[bytes], str | None]) -> _Pem | None:
+    path, data = section.path(key), section.text(f"{key}-data")
+    if path and data:
+        raise section.wrong(f"expected either {key} or {key}-data, not both", key)
+    if path:
+        try:
+            pem = _Pem(path.read_bytes(), path)
+        except OSError as error:
+            raise section.wrong(f"cannot read {path}: {error.strerror}", key) from None
+    elif data:
+        key = f"{key}-data"
+        try:
+            content = base64.b64decode("".join(data.split()), validate=True)
+        except binascii.Error:
+            raise section.wrong("expected base64; is it cut off?", key) from None
+        pem = _Pem(content, content)
+    else:
+        return None
+    if problem := problem_of(pem.content):
+        raise section.wrong(f"{path}: {problem}" if path else problem, key)
+    return pem
+
+
+def _header(section: Section, clock: Clock) -> Credentials | None:
+    token, token_file = section.text("token"), section.path("tokenFile")
+    username, password = section.text("username"), section.text("password")
+    if token and (username or password):
+        raise section.wrong("expected either a token or username and password, not both", "token")
+    fixed = None
+    if token:
+        try:
+            fixed = Identity(bearer(token, what="it"))
+        except CredentialsError as error:
+            raise section.wrong(str(error), "token") from None
+    elif username or password:
+        fixed = Identity(basic(username, password))
+    if token_file:
+        return TokenFile(token_file, clock=clock, fallback=fixed)
+    return Fixed(fixed) if fixed else None
+
+
+def _certificate(section: Section, owner: str, clock: Clock) -> Credentials | None:
+    certificate = _pem(section, "client-certificate", tls.certificate_problem)
+    if certificate is None:
+        return None
+    key = _pem(section, "client-key", tls.key_problem)
+    if key is None:
+        raise section.wrong("expected client-key or client-key-data, since there is a client certificate", "client-key")
+    pair = ClientCertificate(certificate.content, key.content)
+    try:
+        tls.check(pair, owner=owner)
+    except CredentialsError as error:
+        raise section.wrong(str(error)) from None
+    if isinstance(certificate.source, bytes) and isinstance(key.source, bytes):
+        return Fixed(Identity(None, pair))
+    return CertificateFiles(certificate.source, key.source, owner=owner, clock=clock)
+
+
+def _exec_spec(section: Section, *, owner: str, cluster: Cluster) -> ExecSpec:
+    command = section.text("command")
+    if not command:
+        raise section.wrong("expected the program to run", "command")
+    if os.sep in command:  # otherwise it is looked up in PATH
+        command = str(section.path("command"))
+    version = section.text("apiVersion")
+    if version not in API_VERSIONS:
+        raise section.wrong(f"expected {' or '.join(API_VERSIONS)}, found {version!r}", "apiVersion")
+    return ExecSpec(
+        command=command,
+        api_version=version,
+        args=section.texts("args"),
+        env=tuple(_variable(entry) for entry in section.sections("env")),
+        install_hint=section.text("installHint"),
+        interactive_mode=_interactive_mode(section, version),
+        cluster=cluster.exec_info if section.flag("provideClusterInfo") else None,
+        owner=owner,
+    )
+
+
+def _variable(entry: Section) -> tuple[str, str]:
+    name = entry.text("name")
+    if not name:
+        raise entry.wrong("expected the name of an environment variable", "name")
+    return name, entry.text("value")
+
+
+def _interactive_mode(section: Section, version: str) -> InteractiveMode:
+    text = section.text("interactiveMode") or (InteractiveMode.IF_AVAILABLE if version == _OPTIONAL_MODE else "")
+    try:
+        return InteractiveMode(text)
+    except ValueError:
+        raise section.wrong(f"expected {', '.join(InteractiveMode)}, found {text!r}", "interactiveMode") from None
+
+
+def _exec_info(section: Section, server: str, trust: Tls, own_proxy: str | None) -> Mapping[str, Any]:
+    extensions = {entry.text("name"): entry.plain("extension") for entry in section.sections("extensions")}
+    info = {
+        "server": server,
+        "tls-server-name": trust.server_name,
+        "insecure-skip-tls-verify": trust.insecure,
+        "certificate-authority-data": base64.b64encode(trust.ca_pem).decode("ascii") if trust.ca_pem else None,
+        "proxy-url": own_proxy,
+        "disable-compression": section.flag("disable-compression"),
+    }
+    return {key: value for key, value in info.items() if value} | {"config": extensions.get(_EXEC_EXTENSION)}
+
+
+def _auth_provider(section: Section) -> KubeconfigError:
+    name = section.section("auth-provider").text("name")
+    use = _REPLACEMENTS.get(name, "an exec plugin")
+    return section.wrong(f"auth provider {name!r} is not supported; use {use}", "auth-provider")

@@ -1,0 +1,297 @@
+"""The transport over the network: HTTP/1.1 with aiohttp.
+
+One `HttpTransport` serves one cluster. It asks for the current identity before each request, so rotated tokens take
+effect at once; a changed client certificate opens new connections, and the old ones end with the streams that still
+use them. A 401 refreshes the credentials and repeats the request once; nothing else is repeated, save a GET that met a
+kept-alive connection in the moment the server closed it.
+
+Streams are the hot path: a busy cluster sends tens of thousands of watch events a second, and single lines of
+megabytes. Lines are therefore cut from whole network reads with `bytes.split`, and only a line that spans several
+reads is ever copied. Streams do not count against the limit of connections: watches stay open for hours, and must not
+leave the requests without any.
+"""
+
+import asyncio
+import socket
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from typing import Final
+from urllib.parse import quote, urlencode
+
+import aiohttp
+from aiohttp import AddrInfoType, ClientHandlerType
+from multidict import CIMultiDict
+from yarl import URL
+
+from haulout import __version__
+from haulout.core.clock import Clock
+from haulout.errors import CredentialsError, Unreachable
+from haulout.kube import failures, tls
+from haulout.kube.config import Connection
+from haulout.kube.credentials import Identity
+from haulout.kube.tls import ClientCertificate
+from haulout.kube.transport import Request, Response
+
+_OK: Final = 200
+_UNAUTHORIZED: Final = 401
+_HARMLESS: Final = {"GET", "HEAD"}
+# The client above encodes the parts of a path; here only what can never stand in one is encoded.
+_PATH_CHARACTERS: Final = "/%:@!$&'()*+,;=-._~"
+# Below the 90 s after which an API server closes an idle connection, and the 60 s of common load balancers.
+_IDLE_SECONDS: Final = 50
+# A peer that vanished without a word (a node lost power) is noticed after about a minute.
+_KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
+
+
+class HttpTransport:
+    """Moves requests to the cluster that `connection` describes."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        clock: Clock,
+        user_agent: str = f"haulout/{__version__}",
+        connections: int = 100,
+    ) -> None:
+        self.server = connection.server
+        self._connection = connection
+        self._clock = clock
+        self._user_agent = user_agent
+        self._free = asyncio.Semaphore(connections)
+        self._base = str(URL(connection.server)).rstrip("/")
+        self._lanes: list[_Lane] = []  # the last one is in use, those before it end with their streams
+        self._closed = False
+
+    async def send(self, request: Request) -> Response:
+        """Send `request` and read the whole answer."""
+        identity = await self._connection.credentials.current()
+        response = await self._send_as(identity, request)
+        if response.status == _UNAUTHORIZED and (fresh := await self._refreshed(identity)):
+            identity, response = fresh, await self._send_as(fresh, request)
+        if response.status == _UNAUTHORIZED:
+            self._blame_expired_certificate(identity)
+        return response
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncGenerator["HttpStream"]:
+        """Send `request` and read the answer as it comes; leaving the context ends it."""
+        identity = await self._connection.credentials.current()
+        async with self._stream_as(identity, request) as stream:
+            fresh = await self._refreshed(identity) if stream.status == _UNAUTHORIZED else None
+            if fresh is None:
+                if stream.status == _UNAUTHORIZED:
+                    self._blame_expired_certificate(identity)
+                yield stream
+                return
+        async with self._stream_as(fresh, request) as stream:
+            if stream.status == _UNAUTHORIZED:
+                self._blame_expired_certificate(fresh)
+            yield stream
+
+    async def close(self) -> None:
+        """Give up all connections; requests under way fail."""
+        self._closed = True
+        lanes, self._lanes = self._lanes, []
+        for lane in lanes:
+            await lane.session.close()
+
+    async def _send_as(self, identity: Identity, request: Request) -> Response:
+        exchange = _Exchange(request, self._connection)
+        async with self._lane_for(identity) as lane:
+            with exchange:
+                async with asyncio.timeout(request.timeout.total_seconds()), self._free:
+                    answer = await self._begin(lane, identity, request, exchange)
+                    try:
+                        body = await answer.read()
+                    finally:
+                        answer.close()
+        return Response(answer.status, _headers(answer), body)
+
+    @asynccontextmanager
+    async def _stream_as(self, identity: Identity, request: Request) -> AsyncGenerator["HttpStream"]:
+        exchange = _Exchange(request, self._connection)
+        async with self._lane_for(identity) as lane:
+            with exchange:
+                async with asyncio.timeout(request.timeout.total_seconds()):
+                    answer = await self._begin(lane, identity, request, exchange)
+            try:
+                yield HttpStream(answer, exchange)
+            finally:
+                answer.close()
+
+    async def _begin(
+        self, lane: "_Lane", identity: Identity, request: Request, exchange: "_Exchange"
+    ) -> aiohttp.ClientResponse:
+        return await lane.session.request(
+            request.method,
+            self._url(request),
+            headers=self._request_headers(identity, request),
+            data=request.body,
+            server_hostname=self._connection.tls.server_name,
+            proxy=self._connection.proxy,
+            allow_redirects=False,
+            middlewares=(exchange.follow,),
+        )
+
+    def _url(self, request: Request) -> URL:
+        query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
+        return URL(f"{self._base}{quote(request.path, safe=_PATH_CHARACTERS)}{query}", encoded=True)
+
+    def _request_headers(self, identity: Identity, request: Request) -> CIMultiDict[str]:
+        # Per request and not per session: aiohttp shows the headers of a session to the proxy, too.
+        headers = CIMultiDict(self._connection.impersonation)
+        headers["Accept"] = request.accept
+        headers["Accept-Encoding"] = "gzip"
+        headers["User-Agent"] = self._user_agent
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        if identity.authorization is not None:
+            headers["Authorization"] = identity.authorization
+        return headers
+
+    async def _refreshed(self, rejected: Identity) -> Identity | None:
+        """Return another identity than the one the server refused, if there is one."""
+        await self._connection.credentials.refresh(rejected)
+        fresh = await self._connection.credentials.current()
+        return fresh if fresh != rejected else None
+
+    def _blame_expired_certificate(self, identity: Identity) -> None:
+        """Say what the server does not: a 401 for an expired certificate reads like any other."""
+        ends = tls.expiry(identity.certificate.cert_pem) if identity.certificate else None
+        if ends and ends <= self._clock.now() and identity.authorization is None:
+            raise CredentialsError(
+                f"{self.server} refused us: the client certificate of user {self._connection.user!r} in "
+                f"{self._connection.source} expired on {ends:%Y-%m-%d %H:%M:%S} UTC; get a new one"
+            )
+
+    @asynccontextmanager
+    async def _lane_for(self, identity: Identity) -> AsyncGenerator["_Lane"]:
+        """Lend the connections that present the identity's certificate."""
+        if self._closed:
+            raise Unreachable(f"the connection to {self.server} was closed", sent=False)
+        if not self._lanes or self._lanes[-1].certificate != identity.certificate:
+            self._lanes.append(_Lane(self._connection, identity.certificate))
+        lane = self._lanes[-1]
+        lane.users += 1
+        try:
+            await self._close_outdated_lanes()
+            yield lane
+        finally:
+            lane.users -= 1
+            await self._close_outdated_lanes()
+
+    async def _close_outdated_lanes(self) -> None:
+        outdated = [lane for lane in self._lanes[:-1] if not lane.users]
+        if outdated:
+            self._lanes = [lane for lane in self._lanes if lane not in outdated]  # before others get to run
+        for lane in outdated:
+            await lane.session.close()
+
+
+class HttpStream:
+    """An answer that goes on. See `haulout.kube.transport.Stream`."""
+
+    __slots__ = ("_answer", "_exchange", "headers", "status")
+
+    def __init__(self, answer: aiohttp.ClientResponse, exchange: "_Exchange") -> None:
+        self.status = answer.status
+        self.headers: Mapping[str, str] = _headers(answer)
+        self._answer = answer
+        self._exchange = exchange
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        """Yield each line as it arrives."""
+        if self.status != _OK:
+            with self._exchange:
+                body = await self._answer.read()
+            yield body
+            return
+        begun: list[bytes] = []  # the pieces of a line that has not ended yet
+        while chunk := await self._read():
+            first, *rest = chunk.split(b"\n")
+            begun.append(first)
+            if rest:
+                yield b"".join(begun)
+                begun = [rest.pop()]
+                for line in rest:
+                    yield line
+        if any(begun):
+            raise failures.broke_off(self._exchange.doing, "in the middle of a line")
+
+    async def _read(self) -> bytes:
+        try:
+            return await self._answer.content.readany()
+        except (aiohttp.ClientError, OSError, RuntimeError) as error:  # RuntimeError: we closed it ourselves
+            raise failures.broke_off(self._exchange.doing, "because the connection was lost") from error
+
+
+class _Lane:
+    """Connections that present one client certificate, or none."""
+
+    def __init__(self, connection: Connection, certificate: ClientCertificate | None) -> None:
+        self.certificate = certificate
+        self.users = 0
+        owner = f"user {connection.user!r} in {connection.source}"
+        secure = connection.server.startswith("https://")
+        self.session = aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(
+                ssl=tls.context_for(connection.tls, certificate, owner=owner) if secure else True,
+                limit=0,
+                keepalive_timeout=_IDLE_SECONDS,
+                socket_factory=_socket,
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None),  # ours knows whether the request had left
+        )
+
+
+class _Exchange:
+    """Follows one request: knows whether it has left, and turns what ends it into our errors."""
+
+    __slots__ = ("_connection", "_seconds", "doing", "sent")
+
+    def __init__(self, request: Request, connection: Connection) -> None:
+        self.doing = f"{request.method} {connection.server}{request.path}"
+        self.sent = False
+        self._seconds = request.timeout.total_seconds()
+        self._connection = connection
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, TimeoutError):
+            raise failures.timed_out(self.doing, self._seconds, self._connection, sent=self.sent) from None
+        if isinstance(error, (aiohttp.ClientError, OSError)):
+            raise failures.explain(error, doing=self.doing, connection=self._connection, sent=self.sent) from error
+
+    async def follow(self, request: aiohttp.ClientRequest, handler: ClientHandlerType) -> aiohttp.ClientResponse:
+        """Pass on one attempt; keep aiohttp from making another one unless that is harmless."""
+        try:
+            return await handler(request)
+        except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+            if request.method in _HARMLESS or isinstance(error, aiohttp.ClientConnectorError):
+                raise
+            # aiohttp repeats PUT and DELETE, too, for these two errors only (ClientSession._request).
+            raise _NotRepeatedError(str(error)) from error
+        finally:
+            self.sent = self.sent or request.response is not None
+
+
+class _NotRepeatedError(aiohttp.ClientError):
+    """The connection was lost in the middle of a request that must not be sent twice."""
+
+
+def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
+    return {name.lower(): value for name, value in answer.headers.items()}
+
+
+def _socket(address: AddrInfoType) -> socket.socket:
+    family, kind, protocol, _, _ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEPALIVE.items():
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    return made
