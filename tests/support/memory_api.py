@@ -104,9 +104,9 @@ class MemoryCluster:
         found = self._store.at(kind, self.revision if at is None else at)
         return [copy.deepcopy(obj) for obj in found.values() if chosen.matches(obj)]
 
-    def compact(self, revision: int | None = None) -> None:
-        """Forget what was before `revision` (now): watches and pages from before it get 410."""
-        self._store.compacted = self.revision if revision is None else revision
+    def compact(self) -> None:
+        """Forget history: a watch from, or a page at, any revision seen before gets 410. Open watches go on."""
+        self._store.compact()
 
     def finish_deletion(self, name: str = "", namespace: str = "default") -> None:
         """Do what the kubelet does when the containers of a pod have stopped; without a name, for all terminating."""

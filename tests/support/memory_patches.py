@@ -27,7 +27,7 @@ def same_json(left: Any, right: Any) -> bool:
 
 
 def patched(obj: JsonObject, body: bytes, content_type: str) -> JsonObject:
-    """Return a changed copy of `obj`."""
+    """Return what the patch makes of `obj`, which may itself be changed."""
     kind = content_type.partition(";")[0]
     if kind not in (JSON_PATCH, MERGE_PATCH):
         raise Refused(failure(415, "UnsupportedMediaType", "415: Unsupported Media Type", {}))
@@ -35,9 +35,9 @@ def patched(obj: JsonObject, body: bytes, content_type: str) -> JsonObject:
     if kind == MERGE_PATCH:
         if not isinstance(patch, dict):
             raise bad_request("error decoding patch: a merge patch is an object")
-        result = _merged(copy.deepcopy(obj), patch)
+        result = _merged(obj, patch)
     else:
-        result = _json_patched(copy.deepcopy(obj), patch)
+        result = _json_patched(obj, patch)
     if not isinstance(result, dict):
         raise Refused(generic(422))
     return result

@@ -5,6 +5,7 @@ for tests to look at; what clients may still see of them is bounded by `compacte
 """
 
 import asyncio
+from bisect import bisect_right
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -47,7 +48,7 @@ class Bells:
     """Wakes whoever waits for something to change."""
 
     def __init__(self) -> None:
-        self._bells: set[asyncio.Event] = set()
+        self._bells: dict[asyncio.Event, None] = {}  # a set with an order, so that runs repeat themselves
 
     def ring(self) -> None:
         """Wake all."""
@@ -57,11 +58,11 @@ class Bells:
     @contextmanager
     def heard_by(self, bell: asyncio.Event) -> Iterator[None]:
         """Set `bell` at every ring while the context lasts."""
-        self._bells.add(bell)
+        self._bells[bell] = None
         try:
             yield
         finally:
-            self._bells.discard(bell)
+            del self._bells[bell]
 
 
 class Store:
@@ -93,8 +94,13 @@ class Store:
         return dict(sorted(objects.items()))
 
     def since(self, revision: int) -> list[Write]:
-        """Return the writes after `revision`: each made exactly one, so they can be counted off."""
-        return self.history[max(revision - FIRST_REVISION, 0) :]
+        """Return the writes after `revision`."""
+        return self.history[bisect_right(self.history, revision, key=lambda write: write.revision) :]
+
+    def compact(self) -> None:
+        """Forget every revision that anyone has seen: also the latest, since compaction takes a revision itself."""
+        self.revision += 1
+        self.compacted = self.revision
 
     def write(self, kind: Kind, key: str, obj: JsonObject | None, *, who: str, verb: str) -> JsonObject:
         """Store `obj`, which now belongs to the store, or delete; return the object as it now is, or last was."""

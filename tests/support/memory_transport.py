@@ -77,6 +77,7 @@ class MemoryTransport:
         self._store = store
         self._clock = clock
         self._line = Line()
+        self._is_closed = False
 
     def asked(self, *, method: str = "", path: str = "") -> list[Request]:
         """Return the requests made so far, of this method and with `path` in their path."""
@@ -115,13 +116,14 @@ class MemoryTransport:
             yield stream
 
     async def close(self) -> None:
-        """Give up all connections."""
+        """Give up all connections, for good."""
+        self._is_closed = True
         self.cut()
 
     async def _exchange(self, request: Request) -> Response | Watch:
         self.requests.append(Asked(self._clock.now(), request))
         plan = self.faults.for_request(request)
-        if self._line.is_cut:
+        if self._line.is_cut or self._is_closed:
             await self._clock.sleep(timedelta())
             raise self._broken(request, sent=False)
         breaks = self._line.breaks

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractAsyncContextManager, contextmanager
 from contextvars import Context, ContextVar, copy_context
 from datetime import timedelta
-from typing import Any, TypeVarTuple, Unpack
+from typing import TypeVarTuple, Unpack
 
 from haulout.core.virtual import VirtualLoop
 from haulout.kube.transport import Request, Response, Stream, Transport
@@ -59,7 +59,7 @@ class StallingLoop(VirtualLoop):
         self, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.Handle:
         """Call when nothing that was there before is left to do and the process is not stalled."""
-        gate = _Gate(self, lambda: callback(*args), context or copy_context())
+        gate = _Gate(self, lambda: callback(*args), copy_context() if context is None else context)
         gate.handle = super().call_soon(gate, context=gate.context)
         return gate.handle
 
@@ -67,7 +67,7 @@ class StallingLoop(VirtualLoop):
         self, when: float, callback: Callable[[Unpack[Ts]], object], *args: *Ts, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """Call at `when`, or as soon after it as the process is not stalled."""
-        gate = _Gate(self, lambda: callback(*args), context or copy_context())
+        gate = _Gate(self, lambda: callback(*args), copy_context() if context is None else context)
         handle = super().call_at(when, gate, context=gate.context)
         gate.handle = handle
         return handle
@@ -101,8 +101,8 @@ class Network:
 
     async def send(self, request: Request) -> Response:
         """Send `request` at once and read the whole answer."""
-        coroutine: Any = self._transport.send(request)
-        travelling = asyncio.get_running_loop().create_task(coroutine, context=Context())
+        loop = asyncio.get_running_loop()
+        travelling: asyncio.Task[Response] = loop.create_task(self._transport.send(request), context=Context())
         try:
             return await travelling
         finally:

@@ -1,0 +1,100 @@
+"""Asking the in-memory API server, and objects to ask about, for its own tests."""
+
+from typing import Any
+
+import msgspec
+
+from haulout.kube.transport import Request, Response, Transport
+from support.memory_api import JsonObject
+
+NODES = "/api/v1/nodes"
+PODS = "/api/v1/namespaces/shop/pods"
+MAPS = "/api/v1/namespaces/shop/configmaps"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/shop/leases"
+JSON_PATCH = "application/json-patch+json"
+MERGE_PATCH = "application/merge-patch+json"
+INITIAL = {"watch": "1", "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+
+
+async def ask(
+    api: Transport, method: str, path: str, body: Any = None, *, kind: str = "application/json", **query: str
+) -> tuple[int, Any]:
+    """Send a request; return status and decoded body."""
+    answer = await send(api, method, path, body, kind=kind, **query)
+    return answer.status, msgspec.json.decode(answer.body)
+
+
+async def send(
+    api: Transport, method: str, path: str, body: Any = None, *, kind: str = "application/json", **query: str
+) -> Response:
+    content = None if body is None else msgspec.json.encode(body)
+    request = Request(method=method, path=path, body=content, content_type=kind, query=tuple(query.items()))
+    return await api.send(request)
+
+
+async def patch(api: Transport, path: str, *operations: JsonObject) -> tuple[int, Any]:
+    return await ask(api, "PATCH", path, operations, kind=JSON_PATCH)
+
+
+async def merge(api: Transport, path: str, **changes: Any) -> tuple[int, Any]:
+    return await ask(api, "PATCH", path, changes, kind=MERGE_PATCH)
+
+
+async def watch(api: Transport, path: str, **query: str) -> list[tuple[str, JsonObject]]:
+    """Watch for `timeoutSeconds`, one by default; return the events."""
+    answer = await send(api, "GET", path, **{"watch": "1", "timeoutSeconds": "1", **query})
+    events = [msgspec.json.decode(line) for line in answer.body.splitlines()]
+    return [(event["type"], event["object"]) for event in events]
+
+
+def names(events: list[tuple[str, JsonObject]]) -> list[tuple[str, str]]:
+    return [(kind, obj["metadata"].get("name", "")) for kind, obj in events]
+
+
+def a_node(name: str = "n1", **spec: Any) -> JsonObject:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
+
+
+def a_map(name: str, *, labels: dict[str, str] | None = None, **data: str) -> JsonObject:
+    meta = {"name": name, "namespace": "shop", "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+
+
+def a_lease(name: str = "lock", **meta: Any) -> JsonObject:
+    return {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": name, "namespace": "shop", **meta},
+        "spec": {"holderIdentity": "a"},
+    }
+
+
+def a_pod(name: str = "cart-0", *, phase: str = "Running", ready: bool = True, node: str = "n1") -> JsonObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "namespace": "shop", "labels": {"app": "cart"}},
+        "spec": {"nodeName": node, "containers": [{"name": "c"}], "terminationGracePeriodSeconds": 20},
+        "status": {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]},
+    }
+
+
+def a_budget(name: str = "cart", *, selector: Any = None, policy: str = "", **status: Any) -> JsonObject:
+    spec: JsonObject = {
+        "minAvailable": 1,
+        "selector": {"matchLabels": {"app": "cart"}} if selector is None else selector,
+    }
+    if policy:
+        spec["unhealthyPodEvictionPolicy"] = policy
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": "shop"},
+        "spec": spec,
+        "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, **status},
+    }
+
+
+def an_eviction(name: str = "cart-0", **options: Any) -> JsonObject:
+    meta = {"name": name, "namespace": "shop"}
+    return {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": meta, "deleteOptions": options}

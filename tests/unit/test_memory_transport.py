@@ -1,0 +1,439 @@
+"""What the in-memory transport promises: every fault of the way to an API server, exactly when a test wants it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.errors import Unreachable
+from haulout.kube.transport import Request, Response, Transport
+from support.memory_api import MemoryCluster, MemoryTransport
+from support.memory_asking import LEASES, MAPS, NODES, a_lease, a_map, a_node, ask, merge, send
+
+LOCK = f"{LEASES}/lock"
+SECOND = timedelta(seconds=1)
+
+
+@pytest.fixture
+def cluster(clock: Clock) -> MemoryCluster:
+    return MemoryCluster(clock)
+
+
+@pytest.fixture
+def api(cluster: MemoryCluster) -> MemoryTransport:
+    return cluster.transport("api")
+
+
+def a_watch(**query: str) -> Request:
+    return Request(method="GET", path=MAPS, query=tuple({"watch": "1", "resourceVersion": "100", **query}.items()))
+
+
+@asynccontextmanager
+async def watching(api: Transport) -> AsyncIterator[AsyncIterator[bytes]]:
+    """Yield the lines of a watch."""
+    async with api.stream(a_watch()) as stream:
+        yield stream.lines()
+
+
+def name_in(line: bytes) -> str:
+    name: str = msgspec.json.decode(line)["object"]["metadata"]["name"]
+    return name
+
+
+async def next_names(lines: AsyncIterator[bytes], count: int) -> list[str]:
+    return [name_in(await anext(lines)) for _ in range(count)]
+
+
+async def acquire(api: Transport) -> int:
+    """Create the lease; return the status."""
+    return (await ask(api, "POST", LEASES, a_lease()))[0]
+
+
+# Requests
+
+
+async def test_it_is_a_transport(api: MemoryTransport) -> None:
+    transport: Transport = api
+    assert transport.server == "memory of api"
+
+
+async def test_a_request_takes_time_and_others_run_meanwhile(
+    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+) -> None:
+    """Half of the time passes before the effect: two that read before they write both win the same race."""
+
+    async def read_then_write() -> int:
+        await ask(api, "GET", LEASES)
+        return await acquire(api)
+
+    async with asyncio.TaskGroup() as group:
+        racers = [group.create_task(read_then_write()) for _ in range(2)]
+    assert sorted(racer.result() for racer in racers) == [201, 409]
+    assert clock.monotonic() == pytest.approx(0.002)
+    slow = cluster.transport(latency=SECOND)
+    await ask(slow, "GET", LEASES)
+    assert clock.monotonic() == pytest.approx(1.002)
+
+
+async def test_even_without_latency_a_request_lets_others_run(cluster: MemoryCluster) -> None:
+    api = cluster.transport(latency=timedelta())
+    order: list[str] = []
+
+    async def note(what: str) -> None:
+        order.append(f"{what} asks")
+        await ask(api, "GET", NODES)
+        order.append(f"{what} knows")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(note("a"))
+        group.create_task(note("b"))
+    assert order == ["a asks", "b asks", "a knows", "b knows"]
+
+
+async def test_requests_are_counted(api: MemoryTransport, clock: Clock) -> None:
+    await acquire(api)
+    await clock.sleep(SECOND)
+    await ask(api, "GET", LOCK)
+    async with watching(api):
+        pass
+    assert [it.request.method for it in api.requests] == ["POST", "GET", "GET"]
+    assert api.requests[1].at - api.requests[0].at > SECOND
+    assert len(api.asked(method="GET", path="leases")) == 1
+
+
+@pytest.mark.parametrize(("code", "reason"), [(503, "ServiceUnavailable"), (500, "InternalError"), (403, "Forbidden")])
+async def test_an_answer_instead_of_the_effect(
+    cluster: MemoryCluster, api: MemoryTransport, code: int, reason: str
+) -> None:
+    rule = api.faults.before(method="POST", path="leases", answer=code, times=2)
+    assert [await acquire(api), await acquire(api)] == [code, code]
+    assert cluster.history == []
+    assert (rule.hits, await acquire(api)) == (2, 201)
+    api.faults.before(answer=code)
+    _, status = await ask(api, "GET", LOCK)
+    assert (status["kind"], status["reason"], status["code"]) == ("Status", reason, code)
+
+
+async def test_throttling_tells_how_long(api: MemoryTransport) -> None:
+    api.faults.before(answer=429, retry_after=7)
+    answer = await send(api, "GET", LOCK)
+    assert (answer.status, answer.headers["retry-after"]) == (429, "7")
+    assert msgspec.json.decode(answer.body)["details"] == {"retryAfterSeconds": 7}
+
+
+async def test_any_garbage_can_be_the_answer(api: MemoryTransport) -> None:
+    garbage = Response(502, {"content-type": "text/html"}, b"<html>Bad Gateway")
+    api.faults.before(answer=garbage, times=None)
+    assert [await send(api, "GET", LOCK) for _ in range(3)] == [garbage] * 3
+    api.faults.clear()
+    assert (await send(api, "GET", LOCK)).status == 404
+
+
+async def test_a_refused_connection_sent_nothing(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    api.faults.before()
+    with pytest.raises(Unreachable) as refused:
+        await acquire(api)
+    assert not refused.value.sent
+    assert cluster.history == []
+
+
+async def test_a_broken_connection_may_have_had_its_effect(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    api.faults.after(method="POST")
+    with pytest.raises(Unreachable) as broken:
+        await acquire(api)
+    assert broken.value.sent
+    assert cluster.has("leases", "lock", "shop")
+    assert await acquire(api) == 409
+
+
+async def test_an_error_of_choice_can_be_raised_before_or_after(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    api.faults.before(answer=Unreachable("went up in smoke", sent=True))
+    with pytest.raises(Unreachable, match="went up in smoke"):
+        await acquire(api)
+    assert cluster.history == []
+    api.faults.after(answer=500)
+    assert await acquire(api) == 500
+    assert len(cluster.history) == 1
+
+
+async def test_rules_wait_for_their_turn(api: MemoryTransport) -> None:
+    api.faults.before(method="GET", answer=500, skip=1)
+    api.faults.before(where=lambda request: ("limit", "1") in request.query, answer=503)
+    assert [(await ask(api, "GET", NODES))[0] for _ in range(3)] == [200, 500, 200]
+    assert (await ask(api, "GET", NODES, limit="1"))[0] == 503
+
+
+async def test_the_first_of_two_answers_wins_and_both_are_spent(api: MemoryTransport) -> None:
+    for fault in (api.faults.before, api.faults.after):
+        fault(answer=500)
+        fault(answer=503)
+        assert [(await ask(api, "GET", NODES))[0] for _ in range(2)] == [500, 200]
+
+
+async def test_a_slow_request_arrives_late(cluster: MemoryCluster, api: MemoryTransport, clock: Clock) -> None:
+    api.faults.slow(10 * SECOND, method="POST")
+    assert await acquire(api) == 201
+    assert clock.monotonic() == pytest.approx(10.001)
+    assert cluster.get("leases", "lock", "shop")["metadata"]["creationTimestamp"] == "2026-01-05T09:00:10Z"
+
+
+@pytest.mark.parametrize("takes_effect", [False, True])
+async def test_what_hangs_ends_with_the_timeout_of_the_request(
+    cluster: MemoryCluster, api: MemoryTransport, clock: Clock, *, takes_effect: bool
+) -> None:
+    api.faults.hang(takes_effect=takes_effect)
+    with pytest.raises(Unreachable, match=r"^POST .*/leases: no answer within 30 s$") as hung:
+        await acquire(api)
+    assert hung.value.sent
+    assert clock.monotonic() == pytest.approx(30)
+    assert cluster.has("leases", "lock", "shop") is takes_effect
+
+
+async def test_the_timeout_of_the_caller_comes_first(api: MemoryTransport, clock: Clock) -> None:
+    api.faults.hang()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(5):
+            await acquire(api)
+    assert clock.monotonic() == pytest.approx(5)
+
+
+async def test_a_straggler_takes_effect_long_after_its_sender_gave_up(
+    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+) -> None:
+    api.faults.straggle(60 * SECOND)
+    with pytest.raises(Unreachable):
+        await acquire(api)
+    assert not cluster.has("leases", "lock", "shop")
+    await clock.sleep(31 * SECOND)
+    assert cluster.has("leases", "lock", "shop")
+
+
+async def test_a_cancelled_request_may_have_had_its_effect(cluster: MemoryCluster, clock: Clock) -> None:
+    api = cluster.transport(latency=2 * SECOND)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(1.5):
+            await acquire(api)
+    assert cluster.has("leases", "lock", "shop")
+    assert clock.monotonic() == pytest.approx(1.5)
+
+
+# The line
+
+
+async def test_a_cut_line_refuses_until_it_is_mended(api: MemoryTransport) -> None:
+    api.cut()
+    with pytest.raises(Unreachable) as cut:
+        await acquire(api)
+    assert not cut.value.sent
+    api.mend()
+    assert await acquire(api) == 201
+
+
+async def test_a_cut_breaks_requests_under_way(api: MemoryTransport, clock: Clock) -> None:
+    api.faults.hang()
+    clock.call_at(clock.now() + SECOND, api.cut)
+    with pytest.raises(Unreachable) as broken:
+        await acquire(api)
+    assert broken.value.sent
+    assert clock.monotonic() == pytest.approx(1)
+
+
+async def test_a_stream_that_broke_stays_broken(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    async with watching(api) as lines:
+        api.cut()
+        api.mend()
+        cluster.put(a_map("a"))
+        with pytest.raises(Unreachable):
+            await anext(lines)
+    async with watching(api) as lines:
+        assert await next_names(lines, 1) == ["a"]
+
+
+async def test_a_cut_wakes_whoever_reads_a_stream(api: MemoryTransport, clock: Clock) -> None:
+    clock.call_at(clock.now() + SECOND, api.cut)
+    async with watching(api) as lines:
+        with pytest.raises(Unreachable) as broken:
+            await anext(lines)
+    assert broken.value.sent
+    assert clock.monotonic() == pytest.approx(1)
+
+
+async def test_others_do_not_notice_a_cut(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    other = cluster.transport()
+    api.cut()
+    assert await acquire(other) == 201
+    assert cluster.history[0].who == "client-2"
+
+
+async def test_silence_lets_nothing_through_until_it_is_mended(
+    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+) -> None:
+    async with watching(api) as lines:
+        api.silence()
+        cluster.put(a_map("a"))
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(3600):
+                await anext(lines)
+        with pytest.raises(Unreachable, match="no answer within"):
+            await acquire(api)
+        assert not cluster.has("leases", "lock", "shop")
+        clock.call_at(clock.now() + SECOND, api.mend)
+        assert await acquire(api) == 201
+        assert await next_names(lines, 1) == ["a"]
+
+
+async def test_a_closed_transport_is_of_no_use(api: MemoryTransport) -> None:
+    async with watching(api) as lines:
+        await api.close()
+        with pytest.raises(Unreachable):
+            await anext(lines)
+    api.mend()
+    with pytest.raises(Unreachable):
+        await acquire(api)
+
+
+# Streams
+
+
+async def test_a_refused_stream_has_the_status_as_its_only_line(api: MemoryTransport) -> None:
+    async with api.stream(a_watch(labelSelector="a=b=c")) as stream:
+        lines = [line async for line in stream.lines()]
+    assert stream.status == 400
+    assert [msgspec.json.decode(line)["kind"] for line in lines] == ["Status"]
+
+
+async def test_faults_of_requests_strike_streams_too(api: MemoryTransport, clock: Clock) -> None:
+    api.faults.before(path="configmaps", answer=503)
+    async with api.stream(a_watch()) as stream:
+        assert stream.status == 503
+    api.faults.hang(path="configmaps")
+    with pytest.raises(Unreachable):
+        async with api.stream(a_watch()):
+            pass
+    assert clock.monotonic() == pytest.approx(30.001, abs=0.001)
+
+
+async def test_the_timeout_of_a_request_does_not_end_its_stream(
+    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+) -> None:
+    clock.call_at(clock.now() + timedelta(minutes=10), lambda: cluster.put(a_map("a")))
+    async with watching(api) as lines:
+        assert await next_names(lines, 1) == ["a"]
+
+
+async def test_events_can_be_lost(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    async with watching(api) as lines:
+        api.faults.drop(path="nodes")
+        api.faults.drop(path="configmaps", skip=1, times=2)
+        for name in "abcd":
+            cluster.put(a_map(name))
+        assert await next_names(lines, 2) == ["a", "d"]
+
+
+async def test_events_can_be_repeated(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    api.faults.repeat()
+    async with watching(api) as lines:
+        cluster.put(a_map("a"))
+        cluster.put(a_map("b"))
+        assert await next_names(lines, 3) == ["a", "a", "b"]
+
+
+async def test_events_can_come_out_of_order(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    api.faults.swap()
+    async with watching(api) as lines:
+        for name in "abc":
+            cluster.put(a_map(name))
+        assert await next_names(lines, 3) == ["b", "a", "c"]
+
+
+async def test_events_can_come_late_and_hold_up_those_behind(
+    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+) -> None:
+    api.faults.late(20 * SECOND, skip=1)
+    async with watching(api) as lines:
+        for name in "abc":
+            cluster.put(a_map(name))
+        assert await next_names(lines, 1) == ["a"]
+        assert clock.monotonic() < 1
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(5):
+                await anext(lines)
+        assert await next_names(lines, 2) == ["b", "c"]
+        assert clock.monotonic() >= 20
+
+
+async def test_events_can_be_changed_into_anything(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    api.faults.tamper(lambda line: [line[: len(line) // 2], b"<html>"])
+    async with watching(api) as lines:
+        cluster.put(a_map("a"))
+        assert (await anext(lines)).startswith(b'{"type"')
+        assert await anext(lines) == b"<html>"
+
+
+async def test_a_stream_can_break_after_some_lines(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    api.faults.break_stream(after=2)
+    for name in "abc":
+        cluster.put(a_map(name))
+    async with watching(api) as lines:
+        assert await next_names(lines, 2) == ["a", "b"]
+        with pytest.raises(Unreachable):
+            await anext(lines)
+        with pytest.raises(Unreachable):
+            await anext(lines)
+    api.faults.break_stream()
+    async with watching(api) as lines:
+        with pytest.raises(Unreachable):
+            await anext(lines)
+
+
+async def test_a_stream_can_end_in_the_middle_of_a_line(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    api.faults.garble(skip=1)
+    cluster.put(a_map("a"))
+    cluster.put(a_map("b"))
+    async with watching(api) as lines:
+        assert await next_names(lines, 1) == ["a"]
+        with pytest.raises(Unreachable, match="in the middle of a line"):
+            await anext(lines)
+
+
+async def test_reads_can_be_stale(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    cluster.put(a_node())
+    old = cluster.revision
+    cluster.put(a_node(unschedulable=True))
+    cluster.put(a_node("n2"))
+    api.faults.stale(old, path="nodes", times=3)
+    _, listed = await ask(api, "GET", NODES)
+    assert listed["metadata"]["resourceVersion"] == str(old)
+    assert [(item["metadata"]["name"], item["spec"]) for item in listed["items"]] == [("n1", {})]
+    _, node = await ask(api, "GET", f"{NODES}/n1")
+    assert node["spec"] == {}
+    assert (await ask(api, "GET", f"{NODES}/n2"))[0] == 404
+    _, listed = await ask(api, "GET", NODES)
+    assert len(listed["items"]) == 2
+
+
+async def test_a_watch_that_starts_stale_catches_up(cluster: MemoryCluster, api: MemoryTransport) -> None:
+    cluster.put(a_map("a"))
+    old = cluster.revision
+    cluster.put(a_map("b"))
+    api.faults.stale(old)
+    async with api.stream(a_watch(resourceVersion="0", allowWatchBookmarks="1")) as stream:
+        lines = stream.lines()
+        events = [msgspec.json.decode(await anext(lines)) for _ in range(3)]
+    assert [event["type"] for event in events] == ["ADDED", "BOOKMARK", "ADDED"]
+    assert [event["object"]["metadata"]["resourceVersion"] for event in events] == ["101", "101", "102"]
+
+
+async def test_a_write_on_stale_knowledge_is_judged_by_the_present(
+    cluster: MemoryCluster, api: MemoryTransport
+) -> None:
+    cluster.put(a_node())
+    cluster.put(a_node(unschedulable=True))
+    api.faults.stale(101, method="GET")
+    _, node = await ask(api, "GET", f"{NODES}/n1")
+    version = node["metadata"]["resourceVersion"]
+    assert (await merge(api, f"{NODES}/n1", metadata={"resourceVersion": version}, spec={"podCIDR": "x"}))[0] == 409
