@@ -1,0 +1,89 @@
+"""The benchmarks still run: each of our measurements once, on a cluster that is small enough for a test."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+
+pytestmark = [
+    pytest.mark.real_time,
+    pytest.mark.skipif(sys.platform != "linux", reason="benchmarks read /proc and pin cores"),
+]
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+PODS, NODES, EVENTS = 60, 2, 150
+
+
+class Site(NamedTuple):
+    """A running benchmark server."""
+
+    port: int
+    folder: Path
+
+    def kubeconfig(self, mode: str) -> str:
+        """Return a kubeconfig for the cluster, served in this way."""
+        path = self.folder / f"{mode}.json"
+        server = f"http://127.0.0.1:{self.port}/{mode}/{PODS}"
+        content = {
+            "clusters": [{"name": "bench", "cluster": {"server": server}}],
+            "users": [{"name": "bench", "user": {}}],
+            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+            "current-context": "bench",
+        }
+        path.write_text(json.dumps(content))
+        return str(path)
+
+
+@pytest.fixture(autouse=True)
+def benchmarks_on_the_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(BENCHMARKS)
+
+
+@pytest_asyncio.fixture
+async def site(tmp_path: Path) -> AsyncIterator[Site]:
+    from fleet import fleet
+    from server import Server
+
+    serving = await asyncio.start_server(Server({PODS: fleet(PODS)}).serve, "127.0.0.1", 0)
+    yield Site(serving.sockets[0].getsockname()[1], tmp_path)
+    serving.close()
+
+
+@pytest.mark.parametrize("mode", ["streaming", "paged"])
+async def test_both_caches_load_and_then_take_in_every_change(site: Site, mode: str) -> None:
+    import tasks
+
+    numbers = await tasks.sync(kubeconfig=site.kubeconfig(mode), port=site.port, events=EVENTS)
+    assert (numbers["load_count"], numbers["follow_count"]) == (PODS + NODES, EVENTS)
+
+
+async def test_memory_is_told_for_every_pod(site: Site) -> None:
+    import tasks
+
+    numbers = await tasks.keep(kubeconfig=site.kubeconfig("streaming"))
+    assert numbers["objects"] == PODS
+    assert numbers["peak"] > 0
+
+
+async def test_everything_that_is_compared_is_measured(site: Site) -> None:
+    import tasks
+
+    numbers: dict[str, Any] = await tasks.compare(
+        kubeconfig=site.kubeconfig("streaming"), contender="haulout", port=site.port, events=EVENTS, gets=40
+    )
+    assert {name for name in numbers if name.endswith("_wall")} == {
+        f"{what}_wall" for what in ("load", "follow", "get", "get_together")
+    }
+
+
+def test_rendered_objects_have_the_size_of_real_ones() -> None:
+    from fleet import fleet
+
+    sample = fleet(PODS)
+    assert 4_000 < sum(map(len, sample.pods)) / PODS < 9_000
+    assert 10_000 < len(sample.nodes[0]) < 15_000
