@@ -48,9 +48,7 @@ def pytest_asyncio_loop_factories(
 
 def _on_real_time(item: pytest.Item) -> bool:
     on_a_cluster = _NEED_A_CLUSTER.intersection(Path(item.path).parts)
-    return bool(
-        item.get_closest_marker("real_time") or (on_a_cluster and item.config.getoption("--backend") == "real")
-    )
+    return bool(item.get_closest_marker("real_time") or (on_a_cluster and item.config.getoption("--backend") == "real"))
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ import pytest
 
 from controlplane import ControlPlane
 from haulout.core.clock import Clock
-from haulout.kube import config, discovery
+from haulout.kube import discovery
 from haulout.kube.client import Client
 from haulout.kube.discovery import Discovery, discover
-from haulout.kube.http import HttpTransport
+from haulout.kube.network import config
+from haulout.kube.network.http import HttpTransport
 from haulout.kube.resources import EVENTS, LEASES, NODES, PODS
 
 

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from controlplane import ControlPlane
 from haulout.core.clock import Clock, RealClock
-from haulout.kube import config
 from haulout.kube.client import Client
-from haulout.kube.http import HttpTransport
+from haulout.kube.network import config
+from haulout.kube.network.http import HttpTransport
 from support.line import a_line
 from support.memory_api import MemoryCluster, MemoryTransport
 

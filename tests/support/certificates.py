@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.serialization import BestAvailableEncryption
 from cryptography.x509.oid import NameOID
 
 from haulout.core.clock import RealClock
-from haulout.kube.tls import ClientCertificate
+from haulout.kube.network.tls import ClientCertificate
 
 YEAR = timedelta(days=365)
 

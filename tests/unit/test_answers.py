@@ -13,7 +13,8 @@ from haulout.kube import answers
 from haulout.kube.objects import Bookmark, Lease, Misfit, Node, Pod, RawObject, WatchEvent
 from haulout.kube.rows import pod_rows
 
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=8)
+numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+scalars = st.none() | st.booleans() | numbers | st.text(max_size=8)
 anything = st.recursive(
     scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner)
 )

@@ -12,8 +12,8 @@ from haulout.cli.terminal import PRETTY
 from haulout.core.clock import Clock
 from haulout.errors import GarbledAnswer, HauloutError, ServerFailure, Unauthorized
 from haulout.kube.client import Client
-from haulout.kube.config import Connection
-from haulout.kube.credentials import ANONYMOUS
+from haulout.kube.network.config import Connection
+from haulout.kube.network.credentials import ANONYMOUS
 from haulout.kube.transport import Response
 from support.review_cluster import ReviewCluster
 from support.scripted import answer, refusal

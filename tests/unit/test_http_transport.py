@@ -19,11 +19,11 @@ from aiohttp import web
 
 from haulout.core.clock import Clock, RealClock
 from haulout.errors import CredentialsError, GarbledAnswer, KubeError, Unreachable
-from haulout.kube.config import Connection
-from haulout.kube.credentials import ANONYMOUS, CertificateFiles, Credentials, Fixed, Identity, TokenFile
-from haulout.kube.exec_plugin import ExecPlugin, ExecSpec
-from haulout.kube.http import HttpTransport
-from haulout.kube.tls import Tls
+from haulout.kube.network.config import Connection
+from haulout.kube.network.credentials import ANONYMOUS, CertificateFiles, Credentials, Fixed, Identity, TokenFile
+from haulout.kube.network.exec_plugin import ExecPlugin, ExecSpec
+from haulout.kube.network.http import HttpTransport
+from haulout.kube.network.tls import Tls
 from haulout.kube.transport import Request, Transport
 from support.certificates import Authority, Issued
 

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from haulout.core.clock import Clock
 from haulout.errors import HauloutError, KubeconfigError
-from haulout.kube import proxy, tls
-from haulout.kube.config import Connection, load
-from haulout.kube.credentials import Identity
-from haulout.kube.tls import ClientCertificate, Tls
+from haulout.kube.network import proxy, tls
+from haulout.kube.network.config import Connection, load
+from haulout.kube.network.credentials import Identity
+from haulout.kube.network.tls import ClientCertificate, Tls
 from support.certificates import Authority
 
 AUTHORITY = Authority()

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 
 from haulout.core.clock import RealClock
 from haulout.errors import CredentialsError, Unauthorized
-from haulout.kube import config
 from haulout.kube.client import Client
-from haulout.kube.config import Connection
-from haulout.kube.http import HttpTransport
+from haulout.kube.network import config
+from haulout.kube.network.config import Connection
+from haulout.kube.network.http import HttpTransport
 
 T = TypeVar("T")
 

@@ -28,8 +28,8 @@ from haulout.errors import (
 from haulout.kube import access
 from haulout.kube.access import Permission, Refusal, UserInfo
 from haulout.kube.client import Client
-from haulout.kube.config import Connection
 from haulout.kube.discovery import Discovery, discover
+from haulout.kube.network.config import Connection
 from haulout.kube.objects import Version
 
 

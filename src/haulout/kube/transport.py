@@ -1,8 +1,8 @@
 """How requests reach a cluster: the seam between what is asked and how the bytes travel.
 
 The client above prepares requests and understands answers; a transport below only moves bytes, and knows the
-credentials. There are two kinds: HTTP (`haulout.kube.http`), and in-process to a simulated cluster. Nothing above this
-line can tell them apart.
+credentials. There are two kinds: HTTP (`haulout.kube.network.http`), and in-process to a simulated cluster. Nothing
+above this line can tell them apart.
 
 A transport answers with whatever status the server gave. It raises only `Unreachable` (no answer), `CredentialsError`,
 or `GarbledAnswer` (the answer broke off). It never retries, except once after a 401 with fresh credentials: only it can

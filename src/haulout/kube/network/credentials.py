@@ -5,7 +5,7 @@ exec plugins hand out tokens for minutes. So a transport asks for the `current` 
 costs next to nothing while nothing changed, and reports an identity that the server refused; whoever supplied it then
 gets a new one. A file that cannot be read for a moment is no reason to stop: the last good content stays in use.
 
-Exec plugins have a module of their own, `haulout.kube.exec_plugin`. Secrets never show in a repr.
+Exec plugins have a module of their own, `haulout.kube.network.exec_plugin`. Secrets never show in a repr.
 """
 
 import base64
@@ -16,8 +16,8 @@ from typing import Protocol
 
 from haulout.core.clock import Clock
 from haulout.errors import CredentialsError
-from haulout.kube import tls
-from haulout.kube.tls import ClientCertificate
+from haulout.kube.network import tls
+from haulout.kube.network.tls import ClientCertificate
 
 # Half of what is left of a projected token when the kubelet replaces it (client-go, transport/token_source.go).
 _TOKEN_PERIOD = timedelta(minutes=1)

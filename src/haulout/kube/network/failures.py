@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import aiohttp
 
 from haulout.errors import GarbledAnswer, KubeError, Unreachable
-from haulout.kube import tls
-from haulout.kube.config import IN_CLUSTER, Connection
+from haulout.kube.network import tls
+from haulout.kube.network.config import IN_CLUSTER, Connection
 
 E = TypeVar("E", bound=BaseException)
 

@@ -26,10 +26,10 @@ from yarl import URL
 from haulout import __version__
 from haulout.core.clock import Clock
 from haulout.errors import CredentialsError, Unreachable
-from haulout.kube import failures, tls
-from haulout.kube.config import Connection
-from haulout.kube.credentials import Identity
-from haulout.kube.tls import ClientCertificate
+from haulout.kube.network import failures, tls
+from haulout.kube.network.config import Connection
+from haulout.kube.network.credentials import Identity
+from haulout.kube.network.tls import ClientCertificate
 from haulout.kube.transport import Request, Response
 
 _OK: Final = 200

@@ -16,8 +16,8 @@ from urllib.parse import quote, urlsplit, urlunsplit
 
 from haulout.core.clock import Clock
 from haulout.errors import CredentialsError, KubeconfigError
-from haulout.kube import proxy, tls
-from haulout.kube.credentials import (
+from haulout.kube.network import proxy, tls
+from haulout.kube.network.credentials import (
     ANONYMOUS,
     Both,
     CertificateFiles,
@@ -28,9 +28,9 @@ from haulout.kube.credentials import (
     basic,
     bearer,
 )
-from haulout.kube.exec_plugin import API_VERSIONS, ExecPlugin, ExecSpec, InteractiveMode
-from haulout.kube.marked import Section
-from haulout.kube.tls import ClientCertificate, Tls
+from haulout.kube.network.exec_plugin import API_VERSIONS, ExecPlugin, ExecSpec, InteractiveMode
+from haulout.kube.network.marked import Section
+from haulout.kube.network.tls import ClientCertificate, Tls
 
 _HEADER_NAME_CHARACTERS = "!#$&'*+-.^_`|~"  # besides letters and digits: RFC 9110, 5.6.2
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"

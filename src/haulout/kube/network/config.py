@@ -15,11 +15,11 @@ from pathlib import Path
 
 from haulout.core.clock import Clock, RealClock
 from haulout.errors import KubeconfigError
-from haulout.kube import entries, proxy, tls
-from haulout.kube import kubeconfig as files
-from haulout.kube.credentials import ANONYMOUS, Credentials, TokenFile
-from haulout.kube.kubeconfig import Kubeconfig
-from haulout.kube.tls import Tls
+from haulout.kube.network import entries, proxy, tls
+from haulout.kube.network import kubeconfig as files
+from haulout.kube.network.credentials import ANONYMOUS, Credentials, TokenFile
+from haulout.kube.network.kubeconfig import Kubeconfig
+from haulout.kube.network.tls import Tls
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 IN_CLUSTER = "in-cluster"

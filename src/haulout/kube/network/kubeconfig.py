@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from haulout.errors import KubeconfigError
-from haulout.kube import marked
-from haulout.kube.marked import Section
+from haulout.kube.network import marked
+from haulout.kube.network.marked import Section
 
 _SHOWN_NAMES = 10
 

@@ -24,9 +24,9 @@ import msgspec
 
 from haulout.core.clock import Clock
 from haulout.errors import CredentialsError
-from haulout.kube import tls
-from haulout.kube.credentials import Identity, bearer
-from haulout.kube.tls import ClientCertificate
+from haulout.kube.network import tls
+from haulout.kube.network.credentials import Identity, bearer
+from haulout.kube.network.tls import ClientCertificate
 
 API_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 

@@ -1,0 +1,121 @@
+"""What was measured, as Markdown that reads well both in a terminal and in RESULTS.md.
+
+Figures are medians over interleaved rounds. A comparison shows each library's own figure, and how many times less or
+more that is than ours in the same run: on a machine that others use, too, only the ratios mean much.
+"""
+
+import os
+import platform
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+from statistics import median
+from textwrap import fill
+
+from contenders import OPENERS, OURS
+
+_LIBRARIES = ("haulout", "aiohttp", "msgspec", "uvloop", "lightkube", "kubernetes_asyncio")
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A table with what must be known to read it."""
+
+    title: str
+    text: str
+    header: Sequence[str]
+    rows: Sequence[Sequence[str]]
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """How a figure is written, and which is better."""
+
+    show: Callable[[float], str]
+    more_is_better: bool
+
+
+RATE = Unit(lambda per_second: f"{per_second:,.0f}/s", more_is_better=True)
+MICROSECONDS = Unit(lambda seconds: f"{seconds * 1e6:,.0f} µs", more_is_better=False)
+MILLISECONDS = Unit(lambda seconds: f"{seconds * 1e3:,.1f} ms", more_is_better=False)
+KILOBYTES = Unit(lambda size: f"{size / 1e3:,.2f} KB", more_is_better=False)
+MEGABYTES = Unit(lambda size: f"{size / 1e6:,.0f} MB", more_is_better=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Holds our figures against their targets; not those of a quick run, which is too small to tell."""
+
+    is_fair: bool
+
+    def row(self, what: str, figures: Sequence[float], unit: Unit, *, target: float, beside: str) -> tuple[str, ...]:
+        """Return what it is, our figure, what else is known of it, the target, and whether it is met."""
+        figure = median(figures)
+        met = figure >= target if unit.more_is_better else figure <= target
+        bound = ">=" if unit.more_is_better else "<="
+        verdict = ("met" if met else "**missed**") if self.is_fair else "not judged"
+        return what, unit.show(figure), beside, f"{bound} {unit.show(target)}", verdict
+
+
+def compared(what: str, figures: Mapping[str, Sequence[float]], unit: Unit) -> tuple[str, ...]:
+    """Return the row of a comparison: what, our figure, and each other library's with its ratio to ours."""
+    ours = median(figures[OURS])
+    cells = []
+    for contender in OPENERS:
+        figure = median(figures[contender])
+        cells.append(unit.show(figure) + ("" if contender == OURS else f" ({_ratio(figure, ours)})"))
+    return what, *cells
+
+
+def _ratio(figure: float, ours: float) -> str:
+    factor = ours / figure
+    return f"1/{factor:,.1f}" if factor > 1 else f"{1 / factor:,.1f}x"
+
+
+def document(sections: Iterable[Section], *, at: datetime, busy: float) -> str:
+    """Return the whole report; `busy` is the load average that the run began with."""
+    parts = [
+        "# Benchmarks",
+        f"Written by `make bench` on {at:%Y-%m-%d %H:%M} UTC; the next run replaces it.",
+        _paragraph(f"{_machine()} Load average when it began: {busy:.2f}."),
+        *(_section(section) for section in sections),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _section(section: Section) -> str:
+    return f"## {section.title}\n\n{_paragraph(section.text)}\n\n{_table([section.header, *section.rows])}"
+
+
+def _paragraph(text: str) -> str:
+    return fill(" ".join(text.split()), width=120, break_long_words=False, break_on_hyphens=False)
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    header, *body = ["| " + " | ".join(_padded(row, widths)) + " |" for row in rows]
+    rule = "|" + "|".join("-" * (width + 2) for width in widths) + "|"
+    return "\n".join([header, rule, *body])
+
+
+def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+
+
+def _machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    versions = ", ".join(f"{library} {version(library)}" for library in _LIBRARIES)
+    return (
+        f"Machine: {os.cpu_count()} cores, {_processor()}, {memory:.0f} GiB, {platform.system()} {platform.machine()}. "
+        f"{platform.python_implementation()} {platform.python_version()}, {versions}."
+    )
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        key, _, value = line.partition(":")
+        if key.strip() == "model name":
+            return value.strip()
+    return platform.processor() or "unknown processor"

@@ -1,0 +1,55 @@
+"""`make bench`: how fast Haulout's Kubernetes layer is, how much memory it takes, and how other clients compare.
+
+    python benchmarks/run.py [--only synthetic|real] [--quick]
+
+Prints the report and, if everything was measured at full size, keeps it in RESULTS.md.
+"""
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+import real
+import synthetic
+from haulout.core.clock import RealClock
+from report import document
+
+RESULTS = Path(__file__).parent / "RESULTS.md"
+
+
+def main() -> None:
+    """Measure what is asked for, and report it."""
+    options = _options()
+    clock = RealClock()
+    begun = clock.monotonic()
+
+    def say(what: str) -> None:
+        sys.stderr.write(f"[{clock.monotonic() - begun:4.0f} s] {what}\n")
+
+    at, busy = clock.now(), os.getloadavg()[0]
+    complete = not (options.quick or options.only)
+    sections = []
+    if options.only != "real":
+        sections += synthetic.run(synthetic.QUICK if options.quick else synthetic.FULL, say)
+    if options.only != "synthetic":
+        try:
+            sections += real.run(real.QUICK if options.quick else real.FULL, say)
+        except real.NoControlPlane as reason:
+            say(f"part two is left out, and {RESULTS.name} stays as it is: {reason}")
+            complete = False
+    report = document(sections, at=at, busy=busy)
+    print(report, end="")
+    if complete:
+        RESULTS.write_text(report)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Measure Haulout's Kubernetes layer beside other clients.")
+    parser.add_argument("--only", choices=("synthetic", "real"), help="measure one part; RESULTS.md stays as it is")
+    parser.add_argument("--quick", action="store_true", help="a small run to see that it works; the same")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,225 @@
+"""Part one: clients against a server that only sends (`server`), so that what is measured is the client alone."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import server
+from contenders import OPENERS, OURS
+from figures import Numbers, costs, rate, rates
+from fleet import PODS_PER_NODE, fleet
+from report import KILOBYTES, MEGABYTES, MICROSECONDS, RATE, Judge, Section, compared
+from tasks import IN_FLIGHT
+from worker import cores, measure
+
+Say = Callable[[str], None]
+
+OBJECTS_PER_SECOND = 20_000
+EVENTS_PER_SECOND = 20_000
+BYTES_PER_ROW = 1_500
+REQUESTS_PER_SECOND = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """How much a contender gets to do: the slow ones less, as what is compared is the time for each thing."""
+
+    pods: int
+    events: int
+    gets: int
+
+
+@dataclass(frozen=True, slots=True)
+class Scale:
+    """How large a run is."""
+
+    rounds: int
+    pods: int
+    events: int
+    loads: Mapping[str, Load]
+
+
+FULL = Scale(
+    rounds=3,
+    pods=150_000,
+    events=200_000,
+    loads={
+        OURS: Load(pods=20_000, events=20_000, gets=4_000),
+        "lightkube": Load(pods=10_000, events=10_000, gets=1_000),
+        "kubernetes_asyncio": Load(pods=4_000, events=2_000, gets=1_000),
+    },
+)
+QUICK = Scale(
+    rounds=1,
+    pods=6_000,
+    events=6_000,
+    loads={name: Load(pods=600, events=300, gets=100) for name in OPENERS},
+)
+
+
+def run(scale: Scale, say: Say) -> list[Section]:
+    """Measure ours at full size, and all contenders side by side."""
+    sizes = sorted({scale.pods, *(load.pods for load in scale.loads.values())})
+    syncs: dict[str, list[Numbers]] = {"streaming": [], "paged": []}
+    compares: dict[str, list[Numbers]] = {name: [] for name in OPENERS}
+    with _serving(sizes) as site:
+        say("the server alone")
+        deluge = measure("deluge", port=site.port, pods=scale.pods, events=scale.events)
+        for number in range(1, scale.rounds + 1):
+            say(f"round {number} of {scale.rounds}: {scale.pods:,} pods")
+            for mode, results in syncs.items():
+                events = scale.events if mode == "streaming" else 0
+                kubeconfig = site.kubeconfig(mode, scale.pods)
+                results.append(measure("sync", kubeconfig=kubeconfig, port=site.port, events=events))
+            for name, load in scale.loads.items():
+                say(f"round {number} of {scale.rounds}: {name}")
+                compares[name].append(_compare(site, name, load))
+        say("memory")
+        keeps = {mode: measure("keep", kubeconfig=site.kubeconfig(mode, scale.pods)) for mode in syncs}
+    figures = _Figures(syncs, keeps, compares[OURS], deluge)
+    return [_targets(scale, figures), _comparison(scale, compares)]
+
+
+def _compare(site: "_Site", name: str, load: Load) -> Numbers:
+    kubeconfig = site.kubeconfig("streaming", load.pods)
+    return measure("compare", kubeconfig=kubeconfig, contender=name, port=site.port, events=load.events, gets=load.gets)
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What was measured of ours."""
+
+    syncs: Mapping[str, list[Numbers]]  # by the way in which lists are served
+    keeps: Mapping[str, Numbers]  # the same
+    requests: list[Numbers]
+    deluge: Numbers
+
+
+def _targets(scale: Scale, of: _Figures) -> Section:
+    sample = fleet(QUICK.pods)  # large enough to have the mean of any fleet
+    text = _TARGETS_TEXT.format(
+        pods=scale.pods,
+        nodes=scale.pods // PODS_PER_NODE,
+        pod_size=_mean_size(sample.pods),
+        node_size=_mean_size(sample.nodes),
+        events=scale.events,
+        rounds=scale.rounds,
+        deluge=RATE.show(rate(of.deluge, "deluge")),
+    )
+    return Section("Targets", text, ("What", "Median", "Besides", "Target", ""), list(_verdicts(scale, of)))
+
+
+def _verdicts(scale: Scale, of: _Figures) -> Iterator[tuple[str, ...]]:
+    judge = Judge(is_fair=scale is FULL)
+    for mode, results in of.syncs.items():
+        speed, beside = rates(results, "load"), _seconds(results, "load")
+        yield judge.row(f"sync, {mode} list", speed, RATE, target=OBJECTS_PER_SECOND, beside=beside)
+    followed = of.syncs["streaming"]
+    speed, beside = rates(followed, "follow"), _per_thing(followed, "follow")
+    yield judge.row("watch events", speed, RATE, target=EVENTS_PER_SECOND, beside=beside)
+    for mode, kept in of.keeps.items():
+        size = kept["memory"] / kept["objects"]
+        beside = f"process {MEGABYTES.show(kept['after'])}, peak {MEGABYTES.show(kept['peak'])}"
+        yield judge.row(f"memory per pod, {mode} list", [size], KILOBYTES, target=BYTES_PER_ROW, beside=beside)
+    what = f"small requests, {IN_FLIGHT} in flight"
+    speed, beside = rates(of.requests, "get_together"), _per_thing(of.requests, "get_together")
+    yield judge.row(what, speed, RATE, target=REQUESTS_PER_SECOND, beside=beside)
+
+
+def _comparison(scale: Scale, results: Mapping[str, list[Numbers]]) -> Section:
+    def speed(of: str) -> dict[str, list[float]]:
+        return {name: rates(numbers, of) for name, numbers in results.items()}
+
+    def cost(of: str) -> dict[str, list[float]]:
+        return {name: costs(numbers, of) for name, numbers in results.items()}
+
+    memory = {name: [each["memory"] / each["objects"] for each in numbers] for name, numbers in results.items()}
+    rows = [
+        compared("pods loaded", speed("load"), RATE),
+        compared("processor time per pod loaded", cost("load"), MICROSECONDS),
+        compared("memory per pod kept", memory, KILOBYTES),
+        compared("watch events", speed("follow"), RATE),
+        compared("processor time per event", cost("follow"), MICROSECONDS),
+        compared("small requests, one at a time", speed("get"), RATE),
+        compared(f"small requests, {IN_FLIGHT} in flight", speed("get_together"), RATE),
+        compared(f"processor time per request, {IN_FLIGHT} in flight", cost("get_together"), MICROSECONDS),
+    ]
+    loads = "; ".join(
+        f"{name} {load.pods:,} pods, {load.events:,} events, {load.gets:,} requests"
+        for name, load in scale.loads.items()
+    )
+    return Section("Beside other clients", _COMPARISON_TEXT.format(loads=loads), ("What", *OPENERS), rows)
+
+
+_TARGETS_TEXT = """
+Ours alone, with {pods:,} pods ({pod_size:.1f} KB of JSON each, with managedFields) and {nodes:,} nodes
+({node_size:.1f} KB) from a local server that sends prepared bytes over plain HTTP, uncompressed, each object in an HTTP
+chunk of its own, as an API server does. The client has one core to itself, the server the others. Nodes and pods load
+side by side, pods into rows with an index by node; then {events:,} changes come in at the full cache, with a handler.
+Each round is a fresh process; rounds: {rounds} (memory: 1). Memory is resident memory after the load less that before
+it, garbage collected both times; a service has 25 replicas, whose rows share labels and owner. A reader that throws
+everything away gets {deluge} from this server, so the server is not what limits. Without TLS and with a stream that is
+always full, this is the least that an object can cost: see the last table for a server that is slower than its client.
+"""
+
+_COMPARISON_TEXT = """
+The same server, clients on the same core, each in a fresh process, in turn; all on uvloop, with the settings that they
+come with. Ours loads by a streaming list into a cache of rows with an index by node; the others have no cache, and list
+by pages of 500 into a dict of their objects. In brackets, each figure as a part or multiple of ours. Each round:
+{loads}.
+"""
+
+
+def _seconds(results: list[Numbers], of: str) -> str:
+    wall = median(numbers[f"{of}_wall"] for numbers in results)
+    cpu = median(numbers[f"{of}_cpu"] for numbers in results)
+    return f"{wall:.1f} s, of the processor {cpu:.1f} s"
+
+
+def _per_thing(results: list[Numbers], of: str) -> str:
+    return f"{MICROSECONDS.show(median(costs(results, of)))} of the processor each"
+
+
+def _mean_size(objects: list[bytes]) -> float:
+    return sum(map(len, objects)) / len(objects) / 1e3
+
+
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """Where the server is, and how to get there."""
+
+    port: int
+    folder: Path
+
+    def kubeconfig(self, mode: str, pods: int) -> str:
+        """Return the path of a kubeconfig for a cluster of so many pods, served in this way."""
+        path = self.folder / f"{mode}-{pods}.json"
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "bench", "cluster": {"server": f"http://127.0.0.1:{self.port}/{mode}/{pods}"}}],
+            "users": [{"name": "bench", "user": {}}],
+            "contexts": [{"name": "bench", "context": {"cluster": "bench", "user": "bench"}}],
+            "current-context": "bench",
+        }
+        path.write_text(json.dumps(content))
+        return str(path)
+
+
+@contextmanager
+def _serving(sizes: list[int]) -> Iterator[_Site]:
+    where = ",".join(map(str, cores().servers))
+    command = [sys.executable, server.__file__, where, *map(str, sizes)]
+    with (
+        TemporaryDirectory() as folder,
+        subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        if process.stdout is None or not (port := process.stdout.readline()):
+            raise RuntimeError("the server of the benchmark did not start")
+        yield _Site(int(port), Path(folder))

@@ -1,0 +1,57 @@
+"""Runs one task in a process of its own, on one core, and hands back its numbers.
+
+A fresh process has no memory that an earlier measurement left behind, and with a core to itself a client is not
+disturbed by the server it talks to. Where there is only one core, they share it.
+
+    python worker.py CORE TASK ARGUMENTS        arguments and numbers are JSON
+"""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+_PATIENCE_SECONDS = 180
+
+
+class TaskFailed(RuntimeError):
+    """A measurement did not come to its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cores:
+    """Who runs where."""
+
+    client: int
+    servers: frozenset[int]
+
+
+def cores() -> Cores:
+    """Give the client one core, and everybody else the others."""
+    first, *others = sorted(os.sched_getaffinity(0))
+    return Cores(first, frozenset(others or [first]))
+
+
+def measure(task: str, **arguments: Any) -> dict[str, Any]:
+    """Run `task` of `tasks` in a new process and return its numbers."""
+    command = [sys.executable, __file__, str(cores().client), task, json.dumps(arguments)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE_SECONDS)
+    if done.returncode != 0:
+        raise TaskFailed(f"measuring {task} with {arguments}:\n{done.stderr.strip()}")
+    numbers: dict[str, Any] = json.loads(done.stdout)
+    return numbers
+
+
+def _main(core: str, task: str, arguments: str) -> None:
+    import uvloop
+
+    from tasks import TASKS
+
+    os.sched_setaffinity(0, {int(core)})
+    json.dump(uvloop.run(TASKS[task](**json.loads(arguments))), sys.stdout)
+
+
+if __name__ == "__main__":
+    _main(*sys.argv[1:])
