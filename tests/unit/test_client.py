@@ -25,6 +25,7 @@ BUDGET = refusal(
 )
 LOST = errors.Unreachable("no answer within 30 s", sent=True)
 REFUSED = errors.Unreachable("connection refused", sent=False)
+CUT_SHORT = errors.GarbledAnswer("the answer broke off")
 BROKEN = refusal(500, "InternalError", "etcdserver: leader changed")
 
 
@@ -146,7 +147,7 @@ async def test_an_eviction_is_of_that_very_pod(clock: Clock) -> None:
 
 
 async def test_a_read_is_repeated_whatever_went_wrong(clock: Clock) -> None:
-    client, _ = a_client(clock, LOST, BROKEN, REFUSED, answer(NODE))
+    client, _ = a_client(clock, LOST, CUT_SHORT, BROKEN, answer(NODE))
     assert (await client.get(NODES, "n1")).name == "n1"
 
 
@@ -157,7 +158,7 @@ async def test_repeating_ends(clock: Clock) -> None:
     assert len(transport.requests) == 4
 
 
-@pytest.mark.parametrize("uncertain", [LOST, BROKEN], ids=["timed out", "500"])
+@pytest.mark.parametrize("uncertain", [LOST, CUT_SHORT, BROKEN], ids=["timed out", "cut short", "500"])
 async def test_a_write_that_may_have_happened_is_not_repeated(clock: Clock, uncertain: Answer) -> None:
     client, transport = a_client(clock, uncertain, answer(NODE))
     with pytest.raises(errors.KubeError):

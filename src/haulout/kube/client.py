@@ -8,7 +8,7 @@ server asked for:
 
 - the request never left (connection refused): whatever it was;
 - the server turned it away unprocessed (429): whatever it was, but an eviction, whose 429 is an answer;
-- it may have taken effect (time-out, 5xx): only if it was a read.
+- it may have taken effect (time-out, an answer cut short, 5xx): only if it was a read.
 
 Everything else is the caller's business, because only the caller knows what a write that may have happened means. A
 client made with `fenced` asks for leave before each write: this is how a process that lost its leadership while its
@@ -329,7 +329,7 @@ class Client:
                 self._may_write()
             try:
                 return await self._attempt(request, doing=doing)
-            except (Unreachable, TooManyRequests, ServerFailure) as error:
+            except (Unreachable, GarbledAnswer, TooManyRequests, ServerFailure) as error:
                 pause = self._pause(error, attempt=attempt, reading=reading, wait_when_throttled=wait_when_throttled)
                 if pause is None:
                     raise
@@ -341,13 +341,15 @@ class Client:
             response = await self.transport.send(request)
         except Unreachable as error:
             raise Unreachable(f"{doing}: {error}", sent=error.sent) from error
+        except GarbledAnswer as error:
+            raise GarbledAnswer(f"{doing}: {error}") from error
         if response.status < _OK or response.status >= _REFUSED:
             raise answers.refusal(response.status, response.headers, response.body, doing=doing)
         return response
 
     def _pause(
         self,
-        error: Unreachable | ApiError,
+        error: Unreachable | GarbledAnswer | ApiError,
         *,
         attempt: int,
         reading: bool,
@@ -356,11 +358,11 @@ class Client:
         """Return how long to wait before repeating the request, or None if it must not be repeated."""
         if attempt >= _TRIES:
             return None
-        if isinstance(error, Unreachable):
-            harmless, asked_for = reading or not error.sent, None
+        asked_for = error.retry_after if isinstance(error, ApiError) else None
+        if isinstance(error, TooManyRequests):
+            harmless = wait_when_throttled
         else:
-            throttled = isinstance(error, TooManyRequests)
-            harmless, asked_for = wait_when_throttled if throttled else reading, error.retry_after
+            harmless = reading or (isinstance(error, Unreachable) and not error.sent)
         if not harmless or (asked_for and asked_for > _LONGEST_WAIT):
             return None
         return max(_BACKOFF.delay(attempt, self.random), asked_for or timedelta())
