@@ -18,16 +18,6 @@ LOCK = f"{LEASES}/lock"
 SECOND = timedelta(seconds=1)
 
 
-@pytest.fixture
-def cluster(clock: Clock) -> MemoryCluster:
-    return MemoryCluster(clock)
-
-
-@pytest.fixture
-def api(cluster: MemoryCluster) -> MemoryTransport:
-    return cluster.transport("api")
-
-
 def a_watch(**query: str) -> Request:
     return Request(method="GET", path=MAPS, query=tuple({"watch": "1", "resourceVersion": "100", **query}.items()))
 

@@ -26,17 +26,6 @@ from support.memory_asking import (
     watch,
 )
 
-
-@pytest.fixture
-def cluster(clock: Clock) -> MemoryCluster:
-    return MemoryCluster(clock)
-
-
-@pytest.fixture
-def api(cluster: MemoryCluster) -> MemoryTransport:
-    return cluster.transport("api")
-
-
 # Reading
 
 

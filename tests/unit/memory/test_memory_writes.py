@@ -25,17 +25,6 @@ from support.memory_asking import (
     patch,
 )
 
-
-@pytest.fixture
-def cluster(clock: Clock) -> MemoryCluster:
-    return MemoryCluster(clock)
-
-
-@pytest.fixture
-def api(cluster: MemoryCluster) -> MemoryTransport:
-    return cluster.transport("api")
-
-
 # Creating
 
 

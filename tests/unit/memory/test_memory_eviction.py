@@ -11,16 +11,6 @@ from support.memory_api import JsonObject, MemoryCluster, MemoryTransport
 from support.memory_asking import PODS, a_budget, a_pod, an_eviction, ask, send
 
 
-@pytest.fixture
-def cluster(clock: Clock) -> MemoryCluster:
-    return MemoryCluster(clock)
-
-
-@pytest.fixture
-def api(cluster: MemoryCluster) -> MemoryTransport:
-    return cluster.transport("api")
-
-
 async def evict(api: Transport, **options: Any) -> tuple[int, Any]:
     return await ask(api, "POST", f"{PODS}/cart-0/eviction", an_eviction(**options))
 
