@@ -87,8 +87,8 @@ def run(scale: Scale, say: Say) -> list[Section]:
 
 
 def _compare(site: "_Site", name: str, load: Load) -> Numbers:
-    kubeconfig = site.kubeconfig("streaming", load.pods)
-    return measure("compare", kubeconfig=kubeconfig, contender=name, port=site.port, events=load.events, gets=load.gets)
+    where = {"kubeconfig": site.kubeconfig("streaming", load.pods), "contender": name}
+    return measure("compare", **where, port=site.port, events=load.events) | measure("request", **where, gets=load.gets)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +169,8 @@ always full, this is the least that an object can cost: see the last table for a
 """
 
 _COMPARISON_TEXT = """
-The same server, clients on the same core, each in a fresh process, in turn; all on uvloop, with the settings that they
-come with. Ours loads by a streaming list into a cache of rows with an index by node; the others have no cache, and list
+The same server, clients on the same core, each in a fresh process (small requests in another), in turn; all on uvloop,
+with the settings that they come with, also of the garbage collector. Ours loads by a streaming list into a cache of rows with an index by node; the others have no cache, and list
 by pages of 500 into a dict of their objects. In brackets, each figure as a part or multiple of ours. Each round:
 {loads}.
 """

@@ -51,8 +51,8 @@ async def keep(*, kubeconfig: str) -> Numbers:
         return {"objects": len(copy), "memory": memory() - before, "after": memory(), "peak": peak_memory()}
 
 
-async def compare(*, kubeconfig: str, contender: str, port: int, events: int, gets: int) -> Numbers:
-    """Do all that clients can be compared in: load pods, keep them, take in changes, send small requests."""
+async def compare(*, kubeconfig: str, contender: str, port: int, events: int) -> Numbers:
+    """Load pods, keep them, take in changes."""
     async with OPENERS[contender](Path(kubeconfig)) as client:
         await client.get_lease(*LEASE)
         before = memory()
@@ -61,8 +61,23 @@ async def compare(*, kubeconfig: str, contender: str, port: int, events: int, ge
             with Stopwatch() as load:
                 copy = await stack.enter_async_context(client.following("pods", changes.seen))
             numbers = _times("load", load, len(copy)) | {"memory": memory() - before, "objects": len(copy)}
-            numbers |= await _follow(changes, port, events)
-        return numbers | await _small_requests(client, gets)
+            return numbers | await _follow(changes, port, events)
+
+
+async def request(*, kubeconfig: str, contender: str, gets: int) -> Numbers:
+    """Send small requests, one after the other and many at a time.
+
+    Not in the process of `compare`: collecting the garbage that its changes leave would be counted here.
+    """
+    async with OPENERS[contender](Path(kubeconfig)) as client:
+        await client.get_lease(*LEASE)
+        with Stopwatch() as one_by_one:
+            for _ in range(gets):
+                await client.get_lease(*LEASE)
+        await _open_connections(client)
+        with Stopwatch() as together:
+            await _get(client, gets)
+        return _times("get", one_by_one, gets) | _times("get_together", together, gets)
 
 
 async def load(*, kubeconfig: str, contender: str) -> Numbers:
@@ -116,16 +131,6 @@ async def _follow(changes: "_Countdown", port: int, events: int) -> Numbers:
         await _order(port, events)
         await changes.done()
     return _times("follow", follow, events)
-
-
-async def _small_requests(client: Contender, gets: int) -> Numbers:
-    with Stopwatch() as one_by_one:
-        for _ in range(gets):
-            await client.get_lease(*LEASE)
-    await _open_connections(client)
-    with Stopwatch() as together:
-        await _get(client, gets)
-    return _times("get", one_by_one, gets) | _times("get_together", together, gets)
 
 
 async def _open_connections(client: Contender) -> None:
@@ -205,4 +210,4 @@ class _Sightings:
         return self._at[resource_version]
 
 
-TASKS = {task.__name__: task for task in (sync, keep, compare, load, write, evict, deluge)}
+TASKS = {task.__name__: task for task in (sync, keep, compare, request, load, write, evict, deluge)}

@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import pytest_asyncio
@@ -73,9 +73,8 @@ async def test_memory_is_told_for_every_pod(site: Site) -> None:
 async def test_everything_that_is_compared_is_measured(site: Site) -> None:
     import tasks
 
-    numbers: dict[str, Any] = await tasks.compare(
-        kubeconfig=site.kubeconfig("streaming"), contender="haulout", port=site.port, events=EVENTS, gets=40
-    )
+    where = {"kubeconfig": site.kubeconfig("streaming"), "contender": "haulout"}
+    numbers = await tasks.compare(**where, port=site.port, events=EVENTS) | await tasks.request(**where, gets=40)
     assert {name for name in numbers if name.endswith("_wall")} == {
         f"{what}_wall" for what in ("load", "follow", "get", "get_together")
     }
