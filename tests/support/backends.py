@@ -17,8 +17,8 @@ from haulout.core.clock import Clock, RealClock
 from haulout.kube.client import Client
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport
 from support.line import a_line
-from support.memory_api import MemoryCluster, MemoryTransport
 
 
 class Wire(Protocol):
@@ -75,7 +75,7 @@ async def eventually(clock: Clock, check: Callable[[], bool | Awaitable[bool]], 
 class MemoryWire:
     """The line to the cluster in memory."""
 
-    def __init__(self, transport: MemoryTransport) -> None:
+    def __init__(self, transport: InProcessTransport) -> None:
         self._transport = transport
 
     def cut(self) -> None:
@@ -100,8 +100,8 @@ class InMemory:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.cluster = MemoryCluster(clock)
-        self._transports: list[MemoryTransport] = []
+        self.cluster = ApiServer(clock)
+        self._transports: list[InProcessTransport] = []
 
     async def client(self) -> Client:
         """Return a client."""

@@ -17,8 +17,8 @@ from haulout.kube.follow import Selection
 from haulout.kube.objects import Node
 from haulout.kube.resources import NODES
 from haulout.kube.store import Store
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport
 from support.builders import a_node
-from support.memory_api import MemoryCluster, MemoryTransport
 
 
 class World:
@@ -26,8 +26,8 @@ class World:
 
     def __init__(self, clock: Clock, *, watch_lists: bool = True, page_size: int = 500) -> None:
         self.clock = clock
-        self.cluster = MemoryCluster(clock, watch_lists=watch_lists)
-        self.transport: MemoryTransport = self.cluster.transport()
+        self.cluster = ApiServer(clock, watch_lists=watch_lists)
+        self.transport: InProcessTransport = self.cluster.transport()
         client = Client(self.transport, clock=clock, random=random.Random(1))
         self.cache: Cache[Node] = Cache(
             client,

@@ -15,7 +15,7 @@ from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder, ObjectReference, _cut, reference
 from haulout.kube.objects import Metadata, Node, Pod
 from haulout.kube.resources import NODES, PODS
-from support.memory_api import MemoryCluster
+from haulout.sandbox.apiserver import ApiServer
 from support.scripted import refusal
 
 NODE = reference(NODES, Node(metadata=Metadata(name="n1", uid="1234", resource_version="7")))
@@ -27,7 +27,7 @@ class World:
 
     def __init__(self, clock: Clock, **settings: Any) -> None:
         self.clock = clock
-        self.cluster = MemoryCluster(clock)
+        self.cluster = ApiServer(clock)
         self.transport = self.cluster.transport()
         client = Client(self.transport, clock=clock, random=Random(7))
         self.recorder = EventRecorder(client, instance="haulout-0", **settings)

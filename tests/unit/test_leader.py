@@ -18,7 +18,7 @@ from haulout.kube.leader import LeaderElection
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import Resource
-from support.memory_api import MemoryCluster, MemoryTransport
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport
 from support.stalls import Network, StallingLoop, process
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=RawObject)
@@ -34,7 +34,7 @@ class World:
     """A cluster, and the candidates for the lease haulout/op in it."""
 
     clock: VirtualClock
-    cluster: MemoryCluster
+    cluster: ApiServer
     group: asyncio.TaskGroup
     candidates: list["Candidate"] = field(default_factory=list)
 
@@ -83,7 +83,7 @@ class Candidate:
         self.name = name
         self.pause = pause
         self.world = world
-        self.transport: MemoryTransport = world.cluster.transport(name)
+        self.transport: InProcessTransport = world.cluster.transport(name)
         random = Random(name)
         client = Client(Network(self.transport), clock=world.clock, random=random)
         settings = {"name": "op", "namespace": "haulout", "identity": name} | settings
@@ -124,7 +124,7 @@ class Candidate:
 @asynccontextmanager
 async def a_world(clock: VirtualClock | None = None) -> AsyncIterator[World]:
     clock = clock or VirtualClock()
-    cluster = MemoryCluster(clock)
+    cluster = ApiServer(clock)
     cluster.put({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "work", "namespace": "haulout"}})
     async with asyncio.TaskGroup() as group:
         world = World(clock, cluster, group)
@@ -662,7 +662,7 @@ async def test_work_that_answers_its_cancellation_with_an_error_has_still_lost_t
 async def test_settings_that_cannot_be_safe_are_refused(
     settings: dict[str, Any], complaint: str, clock: VirtualClock
 ) -> None:
-    client = Client(MemoryCluster(clock).transport(), clock=clock, random=Random(1))
+    client = Client(ApiServer(clock).transport(), clock=clock, random=Random(1))
     with pytest.raises(ValueError, match=complaint):
         LeaderElection(client, **{"name": "op", "namespace": "haulout", "identity": "a"} | settings)
 

@@ -12,7 +12,7 @@ from haulout.kube import locks
 from haulout.kube.client import Client
 from haulout.kube.locks import Standing, claim
 from haulout.kube.objects import Lease, LeaseSpec, Metadata, OwnerReference
-from support.memory_api import MemoryCluster, MemoryTransport
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -135,11 +135,11 @@ class World:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.cluster = MemoryCluster(clock)
+        self.cluster = ApiServer(clock)
         self.transport = self.cluster.transport("us")
         self.client = self.a_client(self.transport)
 
-    def a_client(self, transport: MemoryTransport | None = None) -> Client:
+    def a_client(self, transport: InProcessTransport | None = None) -> Client:
         """Return the client of another process."""
         transport = transport or self.cluster.transport()
         return Client(transport, clock=self.clock, random=Random(transport.name))

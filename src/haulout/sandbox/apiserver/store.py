@@ -1,4 +1,4 @@
-"""The etcd of the in-memory API server: one revision counter, every write remembered.
+"""The etcd of the sandbox's API server: one revision counter, every write remembered.
 
 An object in the store is a value: it is never changed in place, so history and watches share it. All writes are kept
 for tests to look at; what clients may still see of them is bounded by `compacted`, as etcd's compaction does.
@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Literal
 
 from haulout.core.clock import Clock
-from support.memory_kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 
 FIRST_REVISION = 100
 

@@ -1,4 +1,4 @@
-"""What the in-memory API server promises: to guard pods by their disruption budgets as Kubernetes 1.36 does."""
+"""What the sandbox's API server promises: to guard pods by their disruption budgets as Kubernetes 1.36 does."""
 
 from typing import Any
 
@@ -7,15 +7,15 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Transport
-from support.memory_api import JsonObject, MemoryCluster, MemoryTransport
-from support.memory_asking import PODS, a_budget, a_pod, an_eviction, ask, send
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
+from support.asking import PODS, a_budget, a_pod, an_eviction, ask, send
 
 
 async def evict(api: Transport, **options: Any) -> tuple[int, Any]:
     return await ask(api, "POST", f"{PODS}/cart-0/eviction", an_eviction(**options))
 
 
-async def test_a_pod_without_a_budget_is_evicted(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_pod_without_a_budget_is_evicted(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_pod())
     cluster.put(a_budget(selector={"matchLabels": {"app": "other"}}))
     elsewhere = a_budget()
@@ -36,7 +36,7 @@ async def test_a_pod_without_a_budget_is_evicted(cluster: MemoryCluster, api: Me
     }
 
 
-async def test_an_eviction_takes_one_of_the_disruptions_allowed(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_an_eviction_takes_one_of_the_disruptions_allowed(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_pod())
     cluster.put(a_budget(disruptionsAllowed=1))
     assert (await evict(api))[0] == 201
@@ -70,7 +70,7 @@ async def test_an_eviction_takes_one_of_the_disruptions_allowed(cluster: MemoryC
     ],
 )
 async def test_a_budget_without_disruptions_refuses_and_says_why(
-    cluster: MemoryCluster, api: MemoryTransport, status: JsonObject, cause: str
+    cluster: ApiServer, api: InProcessTransport, status: JsonObject, cause: str
 ) -> None:
     cluster.put(a_pod())
     cluster.put(a_budget(**status))
@@ -83,7 +83,7 @@ async def test_a_budget_without_disruptions_refuses_and_says_why(
     assert "deletionTimestamp" not in cluster.get("pods", "cart-0", "shop")["metadata"]
 
 
-async def test_a_budget_not_yet_looked_at_asks_to_come_back(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_budget_not_yet_looked_at_asks_to_come_back(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_pod())
     budget = a_budget(disruptionsAllowed=1, observedGeneration=1)
     budget["metadata"]["generation"] = 2
@@ -104,7 +104,7 @@ async def test_a_budget_not_yet_looked_at_asks_to_come_back(cluster: MemoryClust
     ],
 )
 async def test_a_budget_out_of_order_forbids(
-    cluster: MemoryCluster, api: MemoryTransport, status: JsonObject, why: str
+    cluster: ApiServer, api: InProcessTransport, status: JsonObject, why: str
 ) -> None:
     cluster.put(a_pod())
     cluster.put(a_budget(**status))
@@ -112,7 +112,7 @@ async def test_a_budget_out_of_order_forbids(
     assert (code, refusal["message"]) == (403, f'poddisruptionbudget.policy "cart" is forbidden: {why}')
 
 
-async def test_two_budgets_for_one_pod_are_an_error_of_the_server(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_two_budgets_for_one_pod_are_an_error_of_the_server(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_pod())
     cluster.put(a_budget("one", disruptionsAllowed=1))
     cluster.put(a_budget("all", disruptionsAllowed=1, selector={}))
@@ -134,14 +134,14 @@ async def test_two_budgets_for_one_pod_are_an_error_of_the_server(cluster: Memor
     ],
 )
 async def test_a_budget_selects_by_labels_and_expressions(
-    cluster: MemoryCluster, api: MemoryTransport, selector: JsonObject, code: int
+    cluster: ApiServer, api: InProcessTransport, selector: JsonObject, code: int
 ) -> None:
     cluster.put(a_pod())
     cluster.put(a_budget(selector=selector))
     assert (await evict(api))[0] == code
 
 
-async def test_a_budget_without_a_selector_selects_nothing(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_budget_without_a_selector_selects_nothing(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_pod())
     budget = a_budget()
     del budget["spec"]["selector"]
@@ -159,7 +159,7 @@ async def test_a_budget_without_a_selector_selects_nothing(cluster: MemoryCluste
     ],
 )
 async def test_a_pod_that_is_not_ready_may_go_uncharged(
-    cluster: MemoryCluster, api: MemoryTransport, policy: str, healthy: int, desired: int, code: int
+    cluster: ApiServer, api: InProcessTransport, policy: str, healthy: int, desired: int, code: int
 ) -> None:
     cluster.put(a_pod(ready=False))
     cluster.put(a_budget(policy=policy, currentHealthy=healthy, desiredHealthy=desired))
@@ -169,7 +169,7 @@ async def test_a_pod_that_is_not_ready_may_go_uncharged(
 
 @pytest.mark.parametrize("phase", ["Pending", "Succeeded", "Failed"])
 async def test_no_budget_protects_a_pod_that_does_not_run(
-    cluster: MemoryCluster, api: MemoryTransport, phase: str
+    cluster: ApiServer, api: InProcessTransport, phase: str
 ) -> None:
     cluster.put(a_pod(phase=phase))
     cluster.put(a_budget())
@@ -177,7 +177,7 @@ async def test_no_budget_protects_a_pod_that_does_not_run(
 
 
 async def test_an_eviction_of_another_pod_of_that_name_conflicts_but_the_budget_is_charged(
-    cluster: MemoryCluster, api: MemoryTransport
+    cluster: ApiServer, api: InProcessTransport
 ) -> None:
     cluster.put(a_pod())
     cluster.put(a_budget(disruptionsAllowed=2))
@@ -190,7 +190,7 @@ async def test_an_eviction_of_another_pod_of_that_name_conflicts_but_the_budget_
 
 
 async def test_a_conflict_about_a_pending_pod_is_retried_for_ten_seconds(
-    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+    cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     cluster.put(a_pod(phase="Pending"))
     assert (await evict(api, preconditions={"uid": "old"}))[0] == 409
@@ -200,7 +200,7 @@ async def test_a_conflict_about_a_pending_pod_is_retried_for_ten_seconds(
 
 
 async def test_a_conflict_about_a_pod_that_is_not_ready_asks_to_come_back(
-    cluster: MemoryCluster, api: MemoryTransport
+    cluster: ApiServer, api: InProcessTransport
 ) -> None:
     cluster.put(a_pod(ready=False))
     cluster.put(a_budget())
@@ -208,7 +208,7 @@ async def test_a_conflict_about_a_pod_that_is_not_ready_asks_to_come_back(
     assert (code, refusal["details"]["retryAfterSeconds"]) == (429, 10)
 
 
-async def test_an_eviction_names_the_pod_of_its_path(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_an_eviction_names_the_pod_of_its_path(cluster: ApiServer, api: InProcessTransport) -> None:
     assert (await evict(api))[0] == 404
     cluster.put(a_pod())
     assert (await ask(api, "POST", f"{PODS}/cart-0/eviction", an_eviction("cart-1")))[0] == 400

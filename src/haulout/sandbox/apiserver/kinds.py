@@ -1,8 +1,8 @@
-"""What the in-memory API server knows: one row for each kind.
+"""What the sandbox's API server knows: one row for each kind.
 
 A row says how the real server treats the kind where kinds differ: whether a PUT creates, whether it needs a
 resourceVersion, what a delete answers, which fields can be selected. The facts are those of Kubernetes 1.36
-(`pkg/registry/*/strategy.go`). A further kind is one more row: `MemoryCluster.know(Kind(…))`.
+(`pkg/registry/*/strategy.go`). A further kind is one more row: `ApiServer.know(Kind(…))`.
 """
 
 from dataclasses import dataclass, field

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 
 import msgspec
 
-from support.memory_kinds import JsonObject
-from support.memory_selectors import Selection
-from support.memory_store import Store, Write, stamped
+from haulout.sandbox.apiserver.kinds import JsonObject
+from haulout.sandbox.apiserver.selectors import Selection
+from haulout.sandbox.apiserver.store import Store, Write, stamped
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _BOOKMARK_EVERY = 60.0

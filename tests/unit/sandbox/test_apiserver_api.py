@@ -1,4 +1,4 @@
-"""What the in-memory API server promises: to be read and watched as Kubernetes 1.36 is."""
+"""What the sandbox's API server promises: to be read and watched as Kubernetes 1.36 is."""
 
 import base64
 from datetime import timedelta
@@ -8,8 +8,8 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request
-from support.memory_api import Kind, MemoryCluster, MemoryTransport
-from support.memory_asking import (
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport, Kind
+from support.asking import (
     INITIAL,
     LEASES,
     MAPS,
@@ -29,7 +29,7 @@ from support.memory_asking import (
 # Reading
 
 
-async def test_an_object_carries_what_the_server_gave_it(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_an_object_carries_what_the_server_gave_it(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_node())
     code, node = await ask(api, "GET", f"{NODES}/n1")
     assert (code, node["kind"], node["apiVersion"]) == (200, "Node", "v1")
@@ -38,7 +38,7 @@ async def test_an_object_carries_what_the_server_gave_it(cluster: MemoryCluster,
     assert len(node["metadata"]["uid"]) == 36
 
 
-async def test_what_is_not_there_is_not_found(api: MemoryTransport) -> None:
+async def test_what_is_not_there_is_not_found(api: InProcessTransport) -> None:
     assert await ask(api, "GET", f"{LEASES}/lock") == (
         404,
         {
@@ -54,26 +54,26 @@ async def test_what_is_not_there_is_not_found(api: MemoryTransport) -> None:
     )
 
 
-async def test_unknown_kinds_and_unknown_groups_are_refused_in_different_ways(api: MemoryTransport) -> None:
+async def test_unknown_kinds_and_unknown_groups_are_refused_in_different_ways(api: InProcessTransport) -> None:
     code, status = await ask(api, "GET", "/api/v1/gadgets")
     assert (code, status["details"]) == (404, {})
     answer = await send(api, "GET", "/apis/gadgets.example/v1/gadgets")
     assert (answer.status, answer.headers["content-type"]) == (404, "text/plain; charset=utf-8")
 
 
-async def test_a_method_that_makes_no_sense_is_not_allowed(api: MemoryTransport) -> None:
+async def test_a_method_that_makes_no_sense_is_not_allowed(api: InProcessTransport) -> None:
     code, status = await ask(api, "POST", "/api/v1/pods", a_pod())
     assert (code, status["reason"]) == (405, "MethodNotAllowed")
 
 
-async def test_list_items_do_not_repeat_their_kind(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_list_items_do_not_repeat_their_kind(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_node())
     _, found = await ask(api, "GET", NODES)
     assert (found["kind"], found["apiVersion"], found["metadata"]) == ("NodeList", "v1", {"resourceVersion": "101"})
     assert "kind" not in found["items"][0]
 
 
-async def test_list_items_of_a_custom_kind_do(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_list_items_of_a_custom_kind_do(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.know(Kind(group="haulout.dev", version="v1alpha1", plural="gadgets", kind="Gadget", custom=True))
     cluster.put({"apiVersion": "haulout.dev/v1alpha1", "kind": "Gadget", "metadata": {"name": "g"}})
     _, found = await ask(api, "GET", "/apis/haulout.dev/v1alpha1/gadgets")
@@ -94,7 +94,7 @@ async def test_list_items_of_a_custom_kind_do(cluster: MemoryCluster, api: Memor
         ("size<2,color=red", "a"),
     ],
 )
-async def test_labels_select(cluster: MemoryCluster, api: MemoryTransport, selector: str, found: str) -> None:
+async def test_labels_select(cluster: ApiServer, api: InProcessTransport, selector: str, found: str) -> None:
     cluster.put(a_map("a", labels={"color": "red", "size": "1"}))
     cluster.put(a_map("b", labels={"color": "blue", "size": "2"}))
     cluster.put(a_map("c", labels={"color": "red", "size": "2"}))
@@ -104,7 +104,7 @@ async def test_labels_select(cluster: MemoryCluster, api: MemoryTransport, selec
     assert " ".join(it["metadata"]["name"] for it in cluster.objects("configmaps", labels=selector)) == found
 
 
-async def test_fields_select(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_fields_select(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_pod("a", node="n1"))
     cluster.put(a_pod("b", node="n2"))
     cluster.put(a_pod("c", node="n1", phase="Failed"))
@@ -130,13 +130,13 @@ async def test_fields_select(cluster: MemoryCluster, api: MemoryTransport) -> No
     ],
 )
 async def test_a_query_that_makes_no_sense_is_a_bad_request(
-    api: MemoryTransport, path: str, query: dict[str, str], message: str
+    api: InProcessTransport, path: str, query: dict[str, str], message: str
 ) -> None:
     code, status = await ask(api, "GET", path, **query)
     assert (code, status["reason"], status["message"]) == (400, "BadRequest", message)
 
 
-async def test_pages_show_the_revision_of_the_first(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_pages_show_the_revision_of_the_first(cluster: ApiServer, api: InProcessTransport) -> None:
     for name in "abcde":
         cluster.put(a_map(name))
     _, first = await ask(api, "GET", MAPS, limit="2")
@@ -152,7 +152,7 @@ async def test_pages_show_the_revision_of_the_first(cluster: MemoryCluster, api:
     assert (len(full["items"]), "continue" in full["metadata"]) == (4, False)
 
 
-async def test_a_selected_page_does_not_count_the_rest(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_selected_page_does_not_count_the_rest(cluster: ApiServer, api: InProcessTransport) -> None:
     for name in "abc":
         cluster.put(a_map(name, labels={"is": name}))
     _, page = await ask(api, "GET", MAPS, limit="1", labelSelector="is=a")
@@ -162,7 +162,7 @@ async def test_a_selected_page_does_not_count_the_rest(cluster: MemoryCluster, a
 
 
 async def test_a_page_after_compaction_is_expired_and_can_go_on_inconsistently(
-    cluster: MemoryCluster, api: MemoryTransport
+    cluster: ApiServer, api: InProcessTransport
 ) -> None:
     for name in "abc":
         cluster.put(a_map(name))
@@ -176,7 +176,7 @@ async def test_a_page_after_compaction_is_expired_and_can_go_on_inconsistently(
     assert [item["metadata"]["name"] for item in rest["items"]] == ["c"]
 
 
-async def test_a_continue_token_says_what_a_real_one_says(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_continue_token_says_what_a_real_one_says(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_map("a"))
     cluster.put(a_map("b"))
     _, page = await ask(api, "GET", MAPS, limit="1")
@@ -187,7 +187,7 @@ async def test_a_continue_token_says_what_a_real_one_says(cluster: MemoryCluster
     assert code == 400
 
 
-async def test_a_list_is_exact_or_not_older_or_the_latest(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_list_is_exact_or_not_older_or_the_latest(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_map("a"))
     cluster.put(a_map("b"))
     cluster.put(a_lease("a"))
@@ -205,14 +205,14 @@ async def test_a_list_is_exact_or_not_older_or_the_latest(cluster: MemoryCluster
     assert await seen(resourceVersion="0", limit="1") == ("104", 3)  # the limit is not honoured
 
 
-async def test_an_exact_list_of_a_compacted_revision_is_expired(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_an_exact_list_of_a_compacted_revision_is_expired(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_map("a"))
     cluster.compact()
     code, status = await ask(api, "GET", MAPS, resourceVersion="101", resourceVersionMatch="Exact")
     assert (code, status["message"]) == (410, "The resourceVersion for the provided list is too old.")
 
 
-async def test_a_revision_still_to_come_times_out_after_three_seconds(api: MemoryTransport, clock: Clock) -> None:
+async def test_a_revision_still_to_come_times_out_after_three_seconds(api: InProcessTransport, clock: Clock) -> None:
     code, status = await ask(api, "GET", MAPS, resourceVersion="5000")
     assert clock.monotonic() == pytest.approx(3, abs=0.01)
     assert (code, status["reason"]) == (504, "Timeout")
@@ -235,7 +235,7 @@ async def test_a_revision_still_to_come_times_out_after_three_seconds(api: Memor
     ],
 )
 async def test_list_options_that_contradict_each_other_are_invalid(
-    api: MemoryTransport, query: dict[str, str], rule: str
+    api: InProcessTransport, query: dict[str, str], rule: str
 ) -> None:
     code, status = await ask(api, "GET", MAPS, **query)
     assert code == 422
@@ -246,7 +246,7 @@ async def test_list_options_that_contradict_each_other_are_invalid(
 # Watching
 
 
-async def test_a_watch_tells_what_happened_since_its_revision(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_watch_tells_what_happened_since_its_revision(cluster: ApiServer, api: InProcessTransport) -> None:
     before = cluster.put(a_map("a"))["metadata"]["resourceVersion"]
     cluster.put(a_map("b"))
     cluster.put(a_map("a", new="yes"))
@@ -259,7 +259,7 @@ async def test_a_watch_tells_what_happened_since_its_revision(cluster: MemoryClu
 
 
 async def test_a_watch_hears_what_happens_while_it_is_open(
-    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+    cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     clock.call_at(clock.now() + timedelta(seconds=5), lambda: cluster.put(a_map("a")))
     request = Request(method="GET", path=MAPS, query=(("watch", "1"), ("resourceVersion", "100")))
@@ -270,7 +270,7 @@ async def test_a_watch_hears_what_happens_while_it_is_open(
     assert 5 < clock.monotonic() < 5.01
 
 
-async def test_objects_that_start_or_stop_to_match_come_and_go(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_objects_that_start_or_stop_to_match_come_and_go(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_map("a", labels={"on": "yes"}))
     cluster.put(a_map("b"))
     start = str(cluster.revision)
@@ -283,13 +283,13 @@ async def test_objects_that_start_or_stop_to_match_come_and_go(cluster: MemoryCl
     assert (gone["labels"], gone["resourceVersion"]) == ({"on": "yes"}, "103")
 
 
-async def test_a_watch_of_one_namespace_hears_of_no_other(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_watch_of_one_namespace_hears_of_no_other(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_map("a") | {"metadata": {"name": "a", "namespace": "other"}})
     assert await watch(api, MAPS, resourceVersion="100") == []
     assert names(await watch(api, "/api/v1/configmaps", resourceVersion="100")) == [("ADDED", "a")]
 
 
-async def test_a_compacted_watch_is_told_so_in_an_event(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_compacted_watch_is_told_so_in_an_event(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_map("a"))
     cluster.compact()
     ((kind, status),) = await watch(api, MAPS, resourceVersion="5", timeoutSeconds="600")
@@ -300,7 +300,7 @@ async def test_a_compacted_watch_is_told_so_in_an_event(cluster: MemoryCluster, 
 
 
 async def test_only_a_window_of_history_is_kept_for_watches(clock: Clock) -> None:
-    cluster = MemoryCluster(clock, window=2)
+    cluster = ApiServer(clock, window=2)
     for name in "abcd":
         cluster.put(a_map(name))
     api = cluster.transport()
@@ -311,14 +311,14 @@ async def test_only_a_window_of_history_is_kept_for_watches(clock: Clock) -> Non
 
 @pytest.mark.parametrize("version", ["", "0"])
 async def test_a_watch_from_nowhere_starts_with_what_there_is(
-    cluster: MemoryCluster, api: MemoryTransport, version: str
+    cluster: ApiServer, api: InProcessTransport, version: str
 ) -> None:
     cluster.put(a_map("b"))
     cluster.put(a_map("a"))
     assert names(await watch(api, MAPS, resourceVersion=version)) == [("ADDED", "a"), ("ADDED", "b")]
 
 
-async def test_initial_events_end_with_a_marked_bookmark(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_initial_events_end_with_a_marked_bookmark(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_pod())
     cluster.put(a_node())
     events = await watch(api, PODS, allowWatchBookmarks="true", **INITIAL)
@@ -332,19 +332,21 @@ async def test_initial_events_end_with_a_marked_bookmark(cluster: MemoryCluster,
     }
 
 
-async def test_a_watch_list_can_start_without_initial_events(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_watch_list_can_start_without_initial_events(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_map("a"))
     assert await watch(api, MAPS, **(INITIAL | {"sendInitialEvents": "false"})) == []
 
 
-async def test_a_watch_list_of_a_revision_still_to_come_fails_in_an_event(api: MemoryTransport, clock: Clock) -> None:
+async def test_a_watch_list_of_a_revision_still_to_come_fails_in_an_event(
+    api: InProcessTransport, clock: Clock
+) -> None:
     ((kind, status),) = await watch(api, MAPS, resourceVersion="5000", timeoutSeconds="9", **INITIAL)
     assert (kind, status["code"]) == ("ERROR", 504)
     assert clock.monotonic() == pytest.approx(3, abs=0.01)
 
 
 async def test_an_older_server_refuses_watch_lists(clock: Clock) -> None:
-    api = MemoryCluster(clock, watch_lists=False).transport()
+    api = ApiServer(clock, watch_lists=False).transport()
     code, status = await ask(api, "GET", MAPS, **INITIAL)
     rule = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
     assert (code, status["reason"]) == (422, "Invalid")
@@ -360,14 +362,14 @@ async def test_an_older_server_refuses_watch_lists(clock: Clock) -> None:
 async def test_an_older_server_does_not_mark_the_end_of_what_there_is(
     clock: Clock, kinds: list[str], *, watch_lists: bool
 ) -> None:
-    cluster = MemoryCluster(clock, watch_lists=watch_lists)
+    cluster = ApiServer(clock, watch_lists=watch_lists)
     cluster.put(a_map("a"))
     events = await watch(cluster.transport(), MAPS, resourceVersion="0", allowWatchBookmarks="1")
     assert [kind for kind, _ in events] == kinds
 
 
 async def test_bookmarks_come_each_minute_and_before_the_end_once_the_revision_moved(
-    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+    cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     clock.call_at(clock.now() + timedelta(seconds=90), lambda: cluster.put(a_node()))
     request = Request(
@@ -387,13 +389,13 @@ async def test_bookmarks_come_each_minute_and_before_the_end_once_the_revision_m
 # Discovery
 
 
-async def test_the_version_is_told(api: MemoryTransport) -> None:
+async def test_the_version_is_told(api: InProcessTransport) -> None:
     code, version = await ask(api, "GET", "/version")
     assert (code, version["gitVersion"]) == (200, "v1.36.3")
     assert (await send(api, "GET", "/readyz")).body == b"ok"
 
 
-async def test_plain_discovery_lists_groups_and_resources(api: MemoryTransport) -> None:
+async def test_plain_discovery_lists_groups_and_resources(api: InProcessTransport) -> None:
     assert (await ask(api, "GET", "/api"))[1]["versions"] == ["v1"]
     _, groups = await ask(api, "GET", "/apis")
     assert [group["name"] for group in groups["groups"]] == ["coordination.k8s.io", "events.k8s.io", "policy"]
@@ -417,7 +419,7 @@ async def test_plain_discovery_lists_groups_and_resources(api: MemoryTransport) 
     assert [it["name"] for it in leases["resources"]] == ["leases"]
 
 
-async def test_aggregated_discovery_tells_all_at_once(api: MemoryTransport) -> None:
+async def test_aggregated_discovery_tells_all_at_once(api: InProcessTransport) -> None:
     wanted = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
     answer = await api.send(Request(method="GET", path="/api", accept=f"{wanted},application/json"))
     assert answer.headers["content-type"] == wanted
@@ -434,7 +436,7 @@ async def test_aggregated_discovery_tells_all_at_once(api: MemoryTransport) -> N
 # The test's own hand
 
 
-async def test_history_has_every_write_with_who_and_what(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_history_has_every_write_with_who_and_what(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_node())
     await merge(api, f"{NODES}/n1", spec={"unschedulable": True})
     await ask(api, "DELETE", f"{NODES}/n1")
@@ -447,7 +449,7 @@ async def test_history_has_every_write_with_who_and_what(cluster: MemoryCluster,
     assert cluster.objects("nodes", at=101)[0]["spec"] == {}
 
 
-async def test_what_a_test_holds_is_a_copy(cluster: MemoryCluster) -> None:
+async def test_what_a_test_holds_is_a_copy(cluster: ApiServer) -> None:
     mine = a_node(unschedulable=True)
     cluster.put(mine)["spec"].clear()
     cluster.get("nodes", "n1")["spec"].clear()
@@ -457,7 +459,7 @@ async def test_what_a_test_holds_is_a_copy(cluster: MemoryCluster) -> None:
     assert cluster.get("nodes", "n1")["spec"] == {"unschedulable": True}
 
 
-async def test_put_replaces_and_keeps_who_the_object_is(cluster: MemoryCluster) -> None:
+async def test_put_replaces_and_keeps_who_the_object_is(cluster: ApiServer) -> None:
     first = cluster.put(a_node())["metadata"]
     second = cluster.put(a_node(unschedulable=True))["metadata"]
     assert (first["uid"], first["creationTimestamp"]) == (second["uid"], second["creationTimestamp"])
@@ -465,7 +467,7 @@ async def test_put_replaces_and_keeps_who_the_object_is(cluster: MemoryCluster) 
     assert cluster.put(a_node())["metadata"]["uid"] != first["uid"]
 
 
-async def test_a_test_that_asks_for_what_is_not_there_is_told(cluster: MemoryCluster) -> None:
+async def test_a_test_that_asks_for_what_is_not_there_is_told(cluster: ApiServer) -> None:
     with pytest.raises(KeyError, match="no nodes n1"):
         cluster.get("nodes", "n1")
     with pytest.raises(KeyError, match="no kind gadgets"):
@@ -474,13 +476,13 @@ async def test_a_test_that_asks_for_what_is_not_there_is_told(cluster: MemoryClu
         cluster.put({"apiVersion": "v1", "kind": "Gadget", "metadata": {"name": "g"}})
 
 
-async def test_kinds_of_the_same_plural_are_told_apart_by_group(cluster: MemoryCluster) -> None:
+async def test_kinds_of_the_same_plural_are_told_apart_by_group(cluster: ApiServer) -> None:
     cluster.put({"apiVersion": "events.k8s.io/v1", "kind": "Event", "metadata": {"name": "e"}})
     assert len(cluster.objects("events.events.k8s.io")) == 1
     assert cluster.objects("events") == []
 
 
-async def test_all_terminating_pods_can_be_finished_at_once(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_all_terminating_pods_can_be_finished_at_once(cluster: ApiServer, api: InProcessTransport) -> None:
     for name in ("a", "b", "c"):
         cluster.put(a_pod(name))
     await ask(api, "DELETE", PODS, fieldSelector="metadata.name!=b")

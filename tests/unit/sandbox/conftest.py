@@ -3,16 +3,16 @@
 import pytest
 
 from haulout.core.clock import Clock
-from support.memory_api import MemoryCluster, MemoryTransport
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport
 
 
 @pytest.fixture
-def cluster(clock: Clock) -> MemoryCluster:
+def cluster(clock: Clock) -> ApiServer:
     """Return an empty cluster."""
-    return MemoryCluster(clock)
+    return ApiServer(clock)
 
 
 @pytest.fixture
-def api(cluster: MemoryCluster) -> MemoryTransport:
+def api(cluster: ApiServer) -> InProcessTransport:
     """Return a way into it."""
     return cluster.transport("api")

@@ -1,4 +1,4 @@
-"""What can go wrong between a client and the in-memory API server, told in advance.
+"""What can go wrong between a client and the sandbox's API server, told in advance.
 
     transport.faults.before(method="PUT", path="leases", answer=503, times=2)
     transport.faults.after(method="PATCH", path="nodes")           # it took effect, but nobody heard of it
@@ -16,8 +16,8 @@ from typing import Generic, TypedDict, TypeVar, Unpack
 
 from haulout.errors import KubeError, Unreachable
 from haulout.kube.transport import Request, Response
-from support.memory_status import answer as json_answer
-from support.memory_status import generic
+from haulout.sandbox.apiserver.status import answer as json_answer
+from haulout.sandbox.apiserver.status import generic
 
 Plan = TypeVar("Plan")
 Outcome = Response | KubeError

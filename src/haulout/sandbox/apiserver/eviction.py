@@ -1,4 +1,4 @@
-"""The eviction subresource of pods in the in-memory API server.
+"""The eviction subresource of pods in the sandbox's API server.
 
 Follows `pkg/registry/core/pod/storage/eviction.go` of Kubernetes 1.36, whose order can surprise: the budget is charged
 before the uid precondition is looked at, and is not paid back when that fails. `disruptionsAllowed` is taken from the
@@ -8,11 +8,11 @@ budget's status as it stands: no disruption controller runs here.
 import copy
 from datetime import timedelta
 
-from support import memory_status as status
-from support.memory_kinds import DISRUPTION_BUDGET, JsonObject
-from support.memory_selectors import structured
-from support.memory_status import NotYet, Refused
-from support.memory_writes import Target, Writer, check_preconditions
+from haulout.sandbox.apiserver import status
+from haulout.sandbox.apiserver.kinds import DISRUPTION_BUDGET, JsonObject
+from haulout.sandbox.apiserver.selectors import structured
+from haulout.sandbox.apiserver.status import NotYet, Refused
+from haulout.sandbox.apiserver.writes import Target, Writer, check_preconditions
 
 _REFUSAL = "Cannot evict pod as it would violate the pod's disruption budget."
 _ATTEMPTS = 20

@@ -1,4 +1,4 @@
-"""Label and field selectors of the in-memory API server.
+"""Label and field selectors of the sandbox's API server.
 
 Labels: equality (`a=b`, `a==b`, `a!=b`), sets (`a in (x,y)`, `a notin (x)`), existence (`a`, `!a`), order (`a>1`,
 `a<1`), and the structured form of PodDisruptionBudgets. Fields: equality on the fields the kind's row names.
@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from support.memory_kinds import EVENT, NAMESPACE, NODE, POD, JsonObject, Kind
-from support.memory_status import bad_request
+from haulout.sandbox.apiserver.kinds import EVENT, NAMESPACE, NODE, POD, JsonObject, Kind
+from haulout.sandbox.apiserver.status import bad_request
 
 Labels = Mapping[str, str]
 Test = Callable[[Labels], bool]

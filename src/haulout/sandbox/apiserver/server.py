@@ -1,4 +1,4 @@
-"""The in-memory API server: a request and the store in, an answer out, at once.
+"""The sandbox's API server: a request and the store in, an answer out, at once.
 
 It never waits and knows no faults; transports do. Where the real server would wait and look again it raises `NotYet`.
 Reads follow `apiserver/pkg/storage/cacher` of Kubernetes 1.36: a list is exact, not older than, or latest by its
@@ -17,16 +17,16 @@ import msgspec
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request, Response
-from support import memory_status as status
-from support.memory_discovery import AGGREGATED, VERSION, discovery
-from support.memory_eviction import evict
-from support.memory_kinds import KINDS, NAMESPACE, POD, JsonObject, Kind
-from support.memory_patches import patched
-from support.memory_selectors import Selection, selection
-from support.memory_status import NotYet, Refused, answer, bad_request
-from support.memory_store import Store
-from support.memory_watch import Watch
-from support.memory_writes import Target, Writer
+from haulout.sandbox.apiserver import status
+from haulout.sandbox.apiserver.discovery import AGGREGATED, VERSION, discovery
+from haulout.sandbox.apiserver.eviction import evict
+from haulout.sandbox.apiserver.kinds import KINDS, NAMESPACE, POD, JsonObject, Kind
+from haulout.sandbox.apiserver.patches import patched
+from haulout.sandbox.apiserver.selectors import Selection, selection
+from haulout.sandbox.apiserver.status import NotYet, Refused, answer, bad_request
+from haulout.sandbox.apiserver.store import Store
+from haulout.sandbox.apiserver.watch import Watch
+from haulout.sandbox.apiserver.writes import Target, Writer
 
 _FRESHNESS_WAIT = timedelta(seconds=3)
 _SHORTEST_WATCH_SECONDS = 1800.0  # the real server ends a watch without a timeout after one to two times this
@@ -101,12 +101,13 @@ class Server:
         if not any(kind.group == group for kind in self.kinds):
             raise _NoSuchPath
         namespace = ""
-        if len(rest) > 2 and rest[0] == "namespaces" and rest[2] != "status":
-            _, namespace, *rest = rest
+        match rest:
+            case ["namespaces", name, inside, *deeper] if inside != "status":
+                namespace, rest = name, [inside, *deeper]
         plural, name, subresource = (*rest, "", "", "")[:3]
         kind = next((it for it in self.kinds if (it.group, it.version, it.plural) == (group, version, plural)), None)
         misplaced = kind is None or (bool(namespace) != kind.namespaced and (bool(name) or bool(namespace)))
-        if kind is None or misplaced or len(rest) > 3:
+        if kind is None or misplaced or rest[3:]:
             raise Refused(status.generic(404))
         target = Target(
             kind=kind,

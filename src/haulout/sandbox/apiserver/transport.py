@@ -1,4 +1,4 @@
-"""The way from one client process to the in-memory API server, and everything that can happen on it.
+"""The way from one client process to the sandbox's API server, and everything that can happen on it.
 
 Each transport is a process of its own: it has a name in the history, its own faults, and can be cut off or frozen
 without the others noticing. Half of a request's latency passes before it takes effect and half after, so that a
@@ -15,11 +15,11 @@ from datetime import datetime, timedelta
 from haulout.core.clock import Clock
 from haulout.errors import KubeError, Unreachable
 from haulout.kube.transport import Request, Response, Stream
-from support.memory_faults import Faults, LinePlan, Outcome, RequestPlan, matches
-from support.memory_server import Server
-from support.memory_status import JSON, NotYet
-from support.memory_store import Bells, Store
-from support.memory_watch import Watch
+from haulout.sandbox.apiserver.faults import Faults, LinePlan, Outcome, RequestPlan, matches
+from haulout.sandbox.apiserver.server import Server
+from haulout.sandbox.apiserver.status import JSON, NotYet
+from haulout.sandbox.apiserver.store import Bells, Store
+from haulout.sandbox.apiserver.watch import Watch
 
 USUAL_LATENCY = timedelta(milliseconds=1)
 
@@ -64,8 +64,8 @@ class Line:
         return self.breaks == breaks
 
 
-class MemoryTransport:
-    """A `haulout.kube.transport.Transport` to a `MemoryCluster`."""
+class InProcessTransport:
+    """A `haulout.kube.transport.Transport` to a `ApiServer`."""
 
     def __init__(self, server: Server, store: Store, clock: Clock, *, name: str, latency: timedelta) -> None:
         self.server = f"memory of {name}"
@@ -165,13 +165,13 @@ class MemoryTransport:
         asyncio.get_running_loop().call_later(late.total_seconds(), arrive)
 
     @contextmanager
-    def _streaming(self, request: Request, answer: Response | Watch) -> Iterator["MemoryStream"]:
+    def _streaming(self, request: Request, answer: Response | Watch) -> Iterator["InProcessStream"]:
         if isinstance(answer, Response):
-            yield MemoryStream(answer.status, answer.headers, first=answer.body)
+            yield InProcessStream(answer.status, answer.headers, first=answer.body)
             return
         feed = _Feed(answer, self._line, lambda: self.faults.for_line(request), self._clock, self.latency)
         with self._line.bells.heard_by(feed.bell), self._store.bells.heard_by(feed.bell):
-            yield MemoryStream(200, {"content-type": JSON}, feed=feed)
+            yield InProcessStream(200, {"content-type": JSON}, feed=feed)
 
     def _broken(self, request: Request, *, sent: bool) -> Unreachable:
         what = "the connection broke" if sent else "no connection"
@@ -250,7 +250,7 @@ class _Feed:
         return lines + swapped
 
 
-class MemoryStream:
+class InProcessStream:
     """A `haulout.kube.transport.Stream`; its own iterator, so that nothing is left over if a reader stops half-way."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What the in-memory transport promises: every fault of the way to an API server, exactly when a test wants it."""
+"""What the in-process transport promises: every fault of the way to an API server, exactly when a test wants it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -11,8 +11,8 @@ import pytest
 from haulout.core.clock import Clock
 from haulout.errors import Unreachable
 from haulout.kube.transport import Request, Response, Transport
-from support.memory_api import MemoryCluster, MemoryTransport
-from support.memory_asking import LEASES, MAPS, NODES, a_lease, a_map, a_node, ask, merge, send
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from support.asking import LEASES, MAPS, NODES, a_lease, a_map, a_node, ask, merge, send
 
 LOCK = f"{LEASES}/lock"
 SECOND = timedelta(seconds=1)
@@ -46,13 +46,13 @@ async def acquire(api: Transport) -> int:
 # Requests
 
 
-async def test_it_is_a_transport(api: MemoryTransport) -> None:
+async def test_it_is_a_transport(api: InProcessTransport) -> None:
     transport: Transport = api
     assert transport.server == "memory of api"
 
 
 async def test_a_request_takes_time_and_others_run_meanwhile(
-    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+    cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     """Half of the time passes before the effect: two that read before they write both win the same race."""
 
@@ -69,7 +69,7 @@ async def test_a_request_takes_time_and_others_run_meanwhile(
     assert clock.monotonic() == pytest.approx(1.002)
 
 
-async def test_even_without_latency_a_request_lets_others_run(cluster: MemoryCluster) -> None:
+async def test_even_without_latency_a_request_lets_others_run(cluster: ApiServer) -> None:
     api = cluster.transport(latency=timedelta())
     order: list[str] = []
 
@@ -84,7 +84,7 @@ async def test_even_without_latency_a_request_lets_others_run(cluster: MemoryClu
     assert order == ["a asks", "b asks", "a knows", "b knows"]
 
 
-async def test_requests_are_counted(api: MemoryTransport, clock: Clock) -> None:
+async def test_requests_are_counted(api: InProcessTransport, clock: Clock) -> None:
     await acquire(api)
     await clock.sleep(SECOND)
     await ask(api, "GET", LOCK)
@@ -97,7 +97,7 @@ async def test_requests_are_counted(api: MemoryTransport, clock: Clock) -> None:
 
 @pytest.mark.parametrize(("code", "reason"), [(503, "ServiceUnavailable"), (500, "InternalError"), (403, "Forbidden")])
 async def test_an_answer_instead_of_the_effect(
-    cluster: MemoryCluster, api: MemoryTransport, code: int, reason: str
+    cluster: ApiServer, api: InProcessTransport, code: int, reason: str
 ) -> None:
     rule = api.faults.before(method="POST", path="leases", answer=code, times=2)
     assert [await acquire(api), await acquire(api)] == [code, code]
@@ -108,14 +108,14 @@ async def test_an_answer_instead_of_the_effect(
     assert (status["kind"], status["reason"], status["code"]) == ("Status", reason, code)
 
 
-async def test_throttling_tells_how_long(api: MemoryTransport) -> None:
+async def test_throttling_tells_how_long(api: InProcessTransport) -> None:
     api.faults.before(answer=429, retry_after=7)
     answer = await send(api, "GET", LOCK)
     assert (answer.status, answer.headers["retry-after"]) == (429, "7")
     assert msgspec.json.decode(answer.body)["details"] == {"retryAfterSeconds": 7}
 
 
-async def test_any_garbage_can_be_the_answer(api: MemoryTransport) -> None:
+async def test_any_garbage_can_be_the_answer(api: InProcessTransport) -> None:
     garbage = Response(502, {"content-type": "text/html"}, b"<html>Bad Gateway")
     api.faults.before(answer=garbage, times=None)
     assert [await send(api, "GET", LOCK) for _ in range(3)] == [garbage] * 3
@@ -123,7 +123,7 @@ async def test_any_garbage_can_be_the_answer(api: MemoryTransport) -> None:
     assert (await send(api, "GET", LOCK)).status == 404
 
 
-async def test_a_refused_connection_sent_nothing(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_refused_connection_sent_nothing(cluster: ApiServer, api: InProcessTransport) -> None:
     api.faults.before()
     with pytest.raises(Unreachable) as refused:
         await acquire(api)
@@ -131,7 +131,7 @@ async def test_a_refused_connection_sent_nothing(cluster: MemoryCluster, api: Me
     assert cluster.history == []
 
 
-async def test_a_broken_connection_may_have_had_its_effect(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_broken_connection_may_have_had_its_effect(cluster: ApiServer, api: InProcessTransport) -> None:
     api.faults.after(method="POST")
     with pytest.raises(Unreachable) as broken:
         await acquire(api)
@@ -140,7 +140,7 @@ async def test_a_broken_connection_may_have_had_its_effect(cluster: MemoryCluste
     assert await acquire(api) == 409
 
 
-async def test_an_error_of_choice_can_be_raised_before_or_after(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_an_error_of_choice_can_be_raised_before_or_after(cluster: ApiServer, api: InProcessTransport) -> None:
     api.faults.before(answer=Unreachable("went up in smoke", sent=True))
     with pytest.raises(Unreachable, match="went up in smoke"):
         await acquire(api)
@@ -150,21 +150,21 @@ async def test_an_error_of_choice_can_be_raised_before_or_after(cluster: MemoryC
     assert len(cluster.history) == 1
 
 
-async def test_rules_wait_for_their_turn(api: MemoryTransport) -> None:
+async def test_rules_wait_for_their_turn(api: InProcessTransport) -> None:
     api.faults.before(method="GET", answer=500, skip=1)
     api.faults.before(where=lambda request: ("limit", "1") in request.query, answer=503)
     assert [(await ask(api, "GET", NODES))[0] for _ in range(3)] == [200, 500, 200]
     assert (await ask(api, "GET", NODES, limit="1"))[0] == 503
 
 
-async def test_the_first_of_two_answers_wins_and_both_are_spent(api: MemoryTransport) -> None:
+async def test_the_first_of_two_answers_wins_and_both_are_spent(api: InProcessTransport) -> None:
     for fault in (api.faults.before, api.faults.after):
         fault(answer=500)
         fault(answer=503)
         assert [(await ask(api, "GET", NODES))[0] for _ in range(2)] == [500, 200]
 
 
-async def test_a_slow_request_arrives_late(cluster: MemoryCluster, api: MemoryTransport, clock: Clock) -> None:
+async def test_a_slow_request_arrives_late(cluster: ApiServer, api: InProcessTransport, clock: Clock) -> None:
     api.faults.slow(10 * SECOND, method="POST")
     assert await acquire(api) == 201
     assert clock.monotonic() == pytest.approx(10.001)
@@ -173,7 +173,7 @@ async def test_a_slow_request_arrives_late(cluster: MemoryCluster, api: MemoryTr
 
 @pytest.mark.parametrize("takes_effect", [False, True])
 async def test_what_hangs_ends_with_the_timeout_of_the_request(
-    cluster: MemoryCluster, api: MemoryTransport, clock: Clock, *, takes_effect: bool
+    cluster: ApiServer, api: InProcessTransport, clock: Clock, *, takes_effect: bool
 ) -> None:
     api.faults.hang(takes_effect=takes_effect)
     with pytest.raises(Unreachable, match=r"^POST .*/leases: no answer within 30 s$") as hung:
@@ -183,7 +183,7 @@ async def test_what_hangs_ends_with_the_timeout_of_the_request(
     assert cluster.has("leases", "lock", "shop") is takes_effect
 
 
-async def test_the_timeout_of_the_caller_comes_first(api: MemoryTransport, clock: Clock) -> None:
+async def test_the_timeout_of_the_caller_comes_first(api: InProcessTransport, clock: Clock) -> None:
     api.faults.hang()
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(5):
@@ -192,7 +192,7 @@ async def test_the_timeout_of_the_caller_comes_first(api: MemoryTransport, clock
 
 
 async def test_a_straggler_takes_effect_long_after_its_sender_gave_up(
-    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+    cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     api.faults.straggle(60 * SECOND)
     with pytest.raises(Unreachable):
@@ -202,7 +202,7 @@ async def test_a_straggler_takes_effect_long_after_its_sender_gave_up(
     assert cluster.has("leases", "lock", "shop")
 
 
-async def test_a_cancelled_request_may_have_had_its_effect(cluster: MemoryCluster, clock: Clock) -> None:
+async def test_a_cancelled_request_may_have_had_its_effect(cluster: ApiServer, clock: Clock) -> None:
     api = cluster.transport(latency=2 * SECOND)
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(1.5):
@@ -214,7 +214,7 @@ async def test_a_cancelled_request_may_have_had_its_effect(cluster: MemoryCluste
 # The line
 
 
-async def test_a_cut_line_refuses_until_it_is_mended(api: MemoryTransport) -> None:
+async def test_a_cut_line_refuses_until_it_is_mended(api: InProcessTransport) -> None:
     api.cut()
     with pytest.raises(Unreachable) as cut:
         await acquire(api)
@@ -223,7 +223,7 @@ async def test_a_cut_line_refuses_until_it_is_mended(api: MemoryTransport) -> No
     assert await acquire(api) == 201
 
 
-async def test_a_cut_breaks_requests_under_way(api: MemoryTransport, clock: Clock) -> None:
+async def test_a_cut_breaks_requests_under_way(api: InProcessTransport, clock: Clock) -> None:
     api.faults.hang()
     clock.call_at(clock.now() + SECOND, api.cut)
     with pytest.raises(Unreachable) as broken:
@@ -232,7 +232,7 @@ async def test_a_cut_breaks_requests_under_way(api: MemoryTransport, clock: Cloc
     assert clock.monotonic() == pytest.approx(1)
 
 
-async def test_a_stream_that_broke_stays_broken(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_stream_that_broke_stays_broken(cluster: ApiServer, api: InProcessTransport) -> None:
     async with watching(api) as lines:
         api.cut()
         api.mend()
@@ -243,7 +243,7 @@ async def test_a_stream_that_broke_stays_broken(cluster: MemoryCluster, api: Mem
         assert await next_names(lines, 1) == ["a"]
 
 
-async def test_a_cut_wakes_whoever_reads_a_stream(api: MemoryTransport, clock: Clock) -> None:
+async def test_a_cut_wakes_whoever_reads_a_stream(api: InProcessTransport, clock: Clock) -> None:
     clock.call_at(clock.now() + SECOND, api.cut)
     async with watching(api) as lines:
         with pytest.raises(Unreachable) as broken:
@@ -252,7 +252,7 @@ async def test_a_cut_wakes_whoever_reads_a_stream(api: MemoryTransport, clock: C
     assert clock.monotonic() == pytest.approx(1)
 
 
-async def test_others_do_not_notice_a_cut(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_others_do_not_notice_a_cut(cluster: ApiServer, api: InProcessTransport) -> None:
     other = cluster.transport()
     api.cut()
     assert await acquire(other) == 201
@@ -260,7 +260,7 @@ async def test_others_do_not_notice_a_cut(cluster: MemoryCluster, api: MemoryTra
 
 
 async def test_silence_lets_nothing_through_until_it_is_mended(
-    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+    cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     async with watching(api) as lines:
         api.silence()
@@ -276,7 +276,7 @@ async def test_silence_lets_nothing_through_until_it_is_mended(
         assert await next_names(lines, 1) == ["a"]
 
 
-async def test_a_closed_transport_is_of_no_use(api: MemoryTransport) -> None:
+async def test_a_closed_transport_is_of_no_use(api: InProcessTransport) -> None:
     async with watching(api) as lines:
         await api.close()
         with pytest.raises(Unreachable):
@@ -289,14 +289,14 @@ async def test_a_closed_transport_is_of_no_use(api: MemoryTransport) -> None:
 # Streams
 
 
-async def test_a_refused_stream_has_the_status_as_its_only_line(api: MemoryTransport) -> None:
+async def test_a_refused_stream_has_the_status_as_its_only_line(api: InProcessTransport) -> None:
     async with api.stream(a_watch(labelSelector="a=b=c")) as stream:
         lines = [line async for line in stream.lines()]
     assert stream.status == 400
     assert [msgspec.json.decode(line)["kind"] for line in lines] == ["Status"]
 
 
-async def test_faults_of_requests_strike_streams_too(api: MemoryTransport, clock: Clock) -> None:
+async def test_faults_of_requests_strike_streams_too(api: InProcessTransport, clock: Clock) -> None:
     api.faults.before(path="configmaps", answer=503)
     async with api.stream(a_watch()) as stream:
         assert stream.status == 503
@@ -308,14 +308,14 @@ async def test_faults_of_requests_strike_streams_too(api: MemoryTransport, clock
 
 
 async def test_the_timeout_of_a_request_does_not_end_its_stream(
-    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+    cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     clock.call_at(clock.now() + timedelta(minutes=10), lambda: cluster.put(a_map("a")))
     async with watching(api) as lines:
         assert await next_names(lines, 1) == ["a"]
 
 
-async def test_events_can_be_lost(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_events_can_be_lost(cluster: ApiServer, api: InProcessTransport) -> None:
     async with watching(api) as lines:
         api.faults.drop(path="nodes")
         api.faults.drop(path="configmaps", skip=1, times=2)
@@ -324,7 +324,7 @@ async def test_events_can_be_lost(cluster: MemoryCluster, api: MemoryTransport) 
         assert await next_names(lines, 2) == ["a", "d"]
 
 
-async def test_events_can_be_repeated(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_events_can_be_repeated(cluster: ApiServer, api: InProcessTransport) -> None:
     api.faults.repeat()
     async with watching(api) as lines:
         cluster.put(a_map("a"))
@@ -332,7 +332,7 @@ async def test_events_can_be_repeated(cluster: MemoryCluster, api: MemoryTranspo
         assert await next_names(lines, 3) == ["a", "a", "b"]
 
 
-async def test_events_can_come_out_of_order(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_events_can_come_out_of_order(cluster: ApiServer, api: InProcessTransport) -> None:
     api.faults.swap()
     async with watching(api) as lines:
         for name in "abc":
@@ -341,7 +341,7 @@ async def test_events_can_come_out_of_order(cluster: MemoryCluster, api: MemoryT
 
 
 async def test_events_can_come_late_and_hold_up_those_behind(
-    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+    cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     api.faults.late(20 * SECOND, skip=1)
     async with watching(api) as lines:
@@ -356,7 +356,7 @@ async def test_events_can_come_late_and_hold_up_those_behind(
         assert clock.monotonic() >= 20
 
 
-async def test_events_can_be_changed_into_anything(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_events_can_be_changed_into_anything(cluster: ApiServer, api: InProcessTransport) -> None:
     api.faults.tamper(lambda line: [line[: len(line) // 2], b"<html>"])
     async with watching(api) as lines:
         cluster.put(a_map("a"))
@@ -364,7 +364,7 @@ async def test_events_can_be_changed_into_anything(cluster: MemoryCluster, api: 
         assert await anext(lines) == b"<html>"
 
 
-async def test_a_stream_can_break_after_some_lines(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_stream_can_break_after_some_lines(cluster: ApiServer, api: InProcessTransport) -> None:
     api.faults.break_stream(after=2)
     for name in "abc":
         cluster.put(a_map(name))
@@ -380,7 +380,7 @@ async def test_a_stream_can_break_after_some_lines(cluster: MemoryCluster, api: 
             await anext(lines)
 
 
-async def test_a_stream_can_end_in_the_middle_of_a_line(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_stream_can_end_in_the_middle_of_a_line(cluster: ApiServer, api: InProcessTransport) -> None:
     api.faults.garble(skip=1)
     cluster.put(a_map("a"))
     cluster.put(a_map("b"))
@@ -390,7 +390,7 @@ async def test_a_stream_can_end_in_the_middle_of_a_line(cluster: MemoryCluster, 
             await anext(lines)
 
 
-async def test_reads_can_be_stale(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_reads_can_be_stale(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_node())
     old = cluster.revision
     cluster.put(a_node(unschedulable=True))
@@ -406,7 +406,7 @@ async def test_reads_can_be_stale(cluster: MemoryCluster, api: MemoryTransport) 
     assert len(listed["items"]) == 2
 
 
-async def test_a_watch_that_starts_stale_catches_up(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_watch_that_starts_stale_catches_up(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_map("a"))
     old = cluster.revision
     cluster.put(a_map("b"))
@@ -418,9 +418,7 @@ async def test_a_watch_that_starts_stale_catches_up(cluster: MemoryCluster, api:
     assert [event["object"]["metadata"]["resourceVersion"] for event in events] == ["101", "101", "102"]
 
 
-async def test_a_write_on_stale_knowledge_is_judged_by_the_present(
-    cluster: MemoryCluster, api: MemoryTransport
-) -> None:
+async def test_a_write_on_stale_knowledge_is_judged_by_the_present(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_node())
     cluster.put(a_node(unschedulable=True))
     api.faults.stale(101, method="GET")

@@ -1,7 +1,7 @@
-"""A small Kubernetes API server in memory, for tests of clients, caches, leases and locks on simulated time.
+"""A Kubernetes API server in memory.
 
-    cluster = MemoryCluster(clock)
-    transport = cluster.transport()                 # one for each process; see memory_faults for what it can suffer
+    cluster = ApiServer(clock)
+    transport = cluster.transport()                 # one for each process; see faults for what it can suffer
     cluster.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
     …
     assert cluster.get("nodes", "n1")["spec"]["unschedulable"]
@@ -19,20 +19,17 @@ from datetime import timedelta
 from random import Random
 
 from haulout.core.clock import Clock
-from support.memory_faults import Faults, Rule
-from support.memory_kinds import POD, JsonObject, Kind
-from support.memory_selectors import selection
-from support.memory_server import Server
-from support.memory_store import Store, Write
-from support.memory_transport import USUAL_LATENCY, Asked, MemoryTransport
-from support.memory_writes import Target
-
-__all__ = ["Asked", "Faults", "JsonObject", "Kind", "MemoryCluster", "MemoryTransport", "Rule", "Write"]
+from haulout.sandbox.apiserver.kinds import POD, JsonObject, Kind
+from haulout.sandbox.apiserver.selectors import selection
+from haulout.sandbox.apiserver.server import Server
+from haulout.sandbox.apiserver.store import Store, Write
+from haulout.sandbox.apiserver.transport import USUAL_LATENCY, InProcessTransport
+from haulout.sandbox.apiserver.writes import Target
 
 _TEST = "test"
 
 
-class MemoryCluster:
+class ApiServer:
     """The cluster itself. Its methods bypass transports, rules and faults: they are the test's own hand.
 
     Watches may start at most `window` writes ago. Without `watch_lists` it is an older server, which refuses
@@ -58,11 +55,11 @@ class MemoryCluster:
         """Return all writes there ever were, also compacted ones, for invariants that hold at every revision."""
         return self._store.history
 
-    def transport(self, name: str = "", *, latency: timedelta = USUAL_LATENCY) -> MemoryTransport:
+    def transport(self, name: str = "", *, latency: timedelta = USUAL_LATENCY) -> InProcessTransport:
         """Return a way into the cluster for one process; `name` is who it is in the history."""
         self._transports += 1
         name = name or f"client-{self._transports}"
-        return MemoryTransport(self._server, self._store, self._clock, name=name, latency=latency)
+        return InProcessTransport(self._server, self._store, self._clock, name=name, latency=latency)
 
     def know(self, kind: Kind) -> None:
         """Serve one more kind."""

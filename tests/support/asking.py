@@ -1,11 +1,11 @@
-"""Asking the in-memory API server, and objects to ask about, for its own tests."""
+"""Asking the sandbox's API server, and objects to ask about, for its own tests."""
 
 from typing import Any
 
 import msgspec
 
 from haulout.kube.transport import Request, Response, Transport
-from support.memory_api import JsonObject
+from haulout.sandbox.apiserver import JsonObject
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/shop/pods"

@@ -1,4 +1,4 @@
-"""How the in-memory API server changes objects: create, update, delete, with the real server's rules and words.
+"""How the sandbox's API server changes objects: create, update, delete, with the real server's rules and words.
 
 Follows `apiserver/pkg/registry/generic/registry/store.go` and `…/rest/{create,update,delete}.go` of Kubernetes 1.36.
 Everything happens at once: between reading an object and writing it nothing else runs, as etcd's transactions ensure.
@@ -13,10 +13,10 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from haulout.core.clock import Clock
-from support import memory_status as status
-from support.memory_kinds import JsonObject, Kind
-from support.memory_patches import same_json
-from support.memory_store import Store
+from haulout.sandbox.apiserver import status
+from haulout.sandbox.apiserver.kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.patches import same_json
+from haulout.sandbox.apiserver.store import Store
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")

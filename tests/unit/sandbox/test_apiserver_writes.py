@@ -1,4 +1,4 @@
-"""What the in-memory API server promises: to take and refuse writes as Kubernetes 1.36 does."""
+"""What the sandbox's API server promises: to take and refuse writes as Kubernetes 1.36 does."""
 
 from datetime import timedelta
 from random import Random
@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from haulout.core.clock import Clock
-from support.memory_api import JsonObject, MemoryCluster, MemoryTransport
-from support.memory_asking import (
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
+from support.asking import (
     JSON_PATCH,
     LEASES,
     MAPS,
@@ -28,7 +28,7 @@ from support.memory_asking import (
 # Creating
 
 
-async def test_a_created_object_gets_name_uid_time_and_generation(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_created_object_gets_name_uid_time_and_generation(cluster: ApiServer, api: InProcessTransport) -> None:
     pod = a_pod() | {"metadata": {"generateName": "cart-", "uid": "mine"}}
     code, made = await ask(api, "POST", PODS, pod)
     meta = made["metadata"]
@@ -43,13 +43,13 @@ async def test_a_created_object_gets_name_uid_time_and_generation(cluster: Memor
 
 async def test_chance_is_the_same_in_every_run(clock: Clock) -> None:
     async def uid_with(seed: int) -> object:
-        _, made = await ask(MemoryCluster(clock, random=Random(seed)).transport(), "POST", LEASES, a_lease())
+        _, made = await ask(ApiServer(clock, random=Random(seed)).transport(), "POST", LEASES, a_lease())
         return made["metadata"]["uid"]
 
     assert await uid_with(7) == await uid_with(7) != await uid_with(8)
 
 
-async def test_a_name_can_be_taken_once(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_name_can_be_taken_once(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_lease(finalizers=["haulout.dev/hold"]))
     code, status = await ask(api, "POST", LEASES, a_lease())
     assert (code, status["reason"]) == (409, "AlreadyExists")
@@ -60,7 +60,7 @@ async def test_a_name_can_be_taken_once(cluster: MemoryCluster, api: MemoryTrans
     assert status["message"] == 'object is being deleted: leases.coordination.k8s.io "lock" already exists'
 
 
-async def test_an_object_needs_a_name(api: MemoryTransport) -> None:
+async def test_an_object_needs_a_name(api: InProcessTransport) -> None:
     code, status = await ask(api, "POST", LEASES, {"metadata": {}})
     assert code == 422
     rule = "Required value: name or generateName is required"
@@ -73,13 +73,13 @@ async def test_an_object_needs_a_name(api: MemoryTransport) -> None:
     [({"name": "Not_A_Name"}, 422), ({"namespace": "other"}, 400), ({"resourceVersion": "5"}, 500)],
 )
 async def test_wrong_metadata_is_refused(
-    cluster: MemoryCluster, api: MemoryTransport, changes: JsonObject, code: int
+    cluster: ApiServer, api: InProcessTransport, changes: JsonObject, code: int
 ) -> None:
     assert (await ask(api, "POST", LEASES, a_lease(**changes)))[0] == code
     assert cluster.history == []
 
 
-async def test_a_body_that_is_no_object_is_a_bad_request(api: MemoryTransport) -> None:
+async def test_a_body_that_is_no_object_is_a_bad_request(api: InProcessTransport) -> None:
     assert (await ask(api, "POST", LEASES, [1]))[0] == 400
     assert (await ask(api, "POST", LEASES))[0] == 400
     assert (await ask(api, "POST", LEASES, a_map("a")))[0] == 400
@@ -88,7 +88,7 @@ async def test_a_body_that_is_no_object_is_a_bad_request(api: MemoryTransport) -
 # Updating
 
 
-async def test_an_update_of_an_older_version_conflicts(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_an_update_of_an_older_version_conflicts(cluster: ApiServer, api: InProcessTransport) -> None:
     lease = cluster.put(a_lease())
     cluster.put(a_lease() | {"spec": {"holderIdentity": "b"}})
     code, status = await ask(api, "PUT", f"{LEASES}/lock", lease)
@@ -100,7 +100,7 @@ async def test_an_update_of_an_older_version_conflicts(cluster: MemoryCluster, a
     assert status["details"] == {"name": "lock", "group": "coordination.k8s.io", "kind": "leases"}
 
 
-async def test_an_update_of_another_object_of_that_name_conflicts(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_an_update_of_another_object_of_that_name_conflicts(cluster: ApiServer, api: InProcessTransport) -> None:
     old = cluster.put(a_lease())
     cluster.remove("leases", "lock", "shop")
     new = cluster.put(a_lease())
@@ -113,7 +113,7 @@ async def test_an_update_of_another_object_of_that_name_conflicts(cluster: Memor
 
 
 async def test_a_lease_is_never_updated_without_a_version_but_a_node_may_be(
-    cluster: MemoryCluster, api: MemoryTransport
+    cluster: ApiServer, api: InProcessTransport
 ) -> None:
     cluster.put(a_lease())
     cluster.put(a_node())
@@ -127,7 +127,7 @@ async def test_a_lease_is_never_updated_without_a_version_but_a_node_may_be(
     assert cluster.get("nodes", "n1")["spec"]["unschedulable"]
 
 
-async def test_a_put_creates_a_lease_but_not_one_that_names_a_uid(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_put_creates_a_lease_but_not_one_that_names_a_uid(cluster: ApiServer, api: InProcessTransport) -> None:
     """A deposed leader whose lease was deleted makes a new one unless it sends the uid."""
     assert (await ask(api, "PUT", f"{LEASES}/lock", a_lease(uid="gone")))[0] == 409
     assert (await ask(api, "PUT", f"{LEASES}/lock", a_lease(resourceVersion="77")))[0] == 201
@@ -135,14 +135,14 @@ async def test_a_put_creates_a_lease_but_not_one_that_names_a_uid(cluster: Memor
     assert [write.verb for write in cluster.history] == ["update"]
 
 
-async def test_an_update_that_changes_nothing_is_no_write(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_an_update_that_changes_nothing_is_no_write(cluster: ApiServer, api: InProcessTransport) -> None:
     lease = cluster.put(a_lease())
     code, answer = await ask(api, "PUT", f"{LEASES}/lock", lease)
     assert (code, answer) == (200, lease)
     assert len(cluster.history) == 1
 
 
-async def test_status_and_the_rest_are_changed_apart(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_status_and_the_rest_are_changed_apart(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_node() | {"status": {"phase": "Pending"}})
     await merge(api, f"{NODES}/n1", spec={"unschedulable": True}, status={"phase": "Running"})
     assert cluster.get("nodes", "n1")["status"] == {"phase": "Pending"}
@@ -152,14 +152,14 @@ async def test_status_and_the_rest_are_changed_apart(cluster: MemoryCluster, api
 
 
 async def test_a_namespace_has_a_status_and_not_a_resource_of_that_name(
-    cluster: MemoryCluster, api: MemoryTransport
+    cluster: ApiServer, api: InProcessTransport
 ) -> None:
     cluster.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "shop"}})
     await merge(api, "/api/v1/namespaces/shop/status", status={"phase": "Terminating"})
     assert cluster.get("namespaces", "shop")["status"] == {"phase": "Terminating"}
 
 
-async def test_the_status_of_a_pod_is_not_the_way_to_its_owners(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_the_status_of_a_pod_is_not_the_way_to_its_owners(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_pod())
     owners = [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}]
     _, pod = await merge(api, f"{PODS}/cart-0/status", metadata={"ownerReferences": owners, "labels": {"a": "b"}})
@@ -167,7 +167,7 @@ async def test_the_status_of_a_pod_is_not_the_way_to_its_owners(cluster: MemoryC
     assert pod["metadata"]["labels"]["a"] == "b"
 
 
-async def test_a_change_of_the_spec_counts_up_the_generation(api: MemoryTransport) -> None:
+async def test_a_change_of_the_spec_counts_up_the_generation(api: InProcessTransport) -> None:
     _, pod = await ask(api, "POST", PODS, a_pod())
     _, pod = await merge(api, f"{PODS}/cart-0", metadata={"labels": {"a": "b"}, "generation": 9})
     assert pod["metadata"]["generation"] == 1
@@ -175,7 +175,7 @@ async def test_a_change_of_the_spec_counts_up_the_generation(api: MemoryTranspor
     assert pod["metadata"]["generation"] == 2
 
 
-async def test_what_the_server_gave_cannot_be_changed(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_what_the_server_gave_cannot_be_changed(cluster: ApiServer, api: InProcessTransport) -> None:
     node = cluster.put(a_node())
     await merge(api, f"{NODES}/n1", metadata={"creationTimestamp": None, "labels": {"a": "b"}})
     assert cluster.get("nodes", "n1")["metadata"]["creationTimestamp"] == node["metadata"]["creationTimestamp"]
@@ -188,7 +188,7 @@ async def test_what_the_server_gave_cannot_be_changed(cluster: MemoryCluster, ap
 # Patching
 
 
-async def test_every_operation_of_a_json_patch(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_every_operation_of_a_json_patch(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_map("a", one="1", two="2"))
     code, result = await patch(
         api,
@@ -227,7 +227,7 @@ async def test_every_operation_of_a_json_patch(cluster: MemoryCluster, api: Memo
     ],
 )
 async def test_a_patch_that_does_not_apply_is_invalid_and_changes_nothing(
-    cluster: MemoryCluster, api: MemoryTransport, operation: JsonObject
+    cluster: ApiServer, api: InProcessTransport, operation: JsonObject
 ) -> None:
     cluster.put(a_node(unschedulable=True, taints=[{"key": "k", "effect": "NoSchedule"}]))
     code, status = await patch(api, f"{NODES}/n1", {"op": "add", "path": "/spec/providerID", "value": "x"}, operation)
@@ -237,20 +237,20 @@ async def test_a_patch_that_does_not_apply_is_invalid_and_changes_nothing(
     assert len(cluster.history) == 1
 
 
-async def test_a_test_of_null_holds_for_what_is_absent(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_test_of_null_holds_for_what_is_absent(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_node())
     assert (await patch(api, f"{NODES}/n1", {"op": "test", "path": "/spec/unschedulable", "value": None}))[0] == 200
 
 
 async def test_a_replace_of_an_absent_key_sets_it_as_the_real_server_does(
-    cluster: MemoryCluster, api: MemoryTransport
+    cluster: ApiServer, api: InProcessTransport
 ) -> None:
     cluster.put(a_node())
     await patch(api, f"{NODES}/n1", {"op": "replace", "path": "/spec/unschedulable", "value": True})
     assert cluster.get("nodes", "n1")["spec"] == {"unschedulable": True}
 
 
-async def test_empty_values_are_not_there(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_empty_values_are_not_there(cluster: ApiServer, api: InProcessTransport) -> None:
     """The pitfall of JSON patches: what was emptied has no place any more to add to."""
     cluster.put(a_node(unschedulable=True, taints=[{"key": "k", "effect": "NoSchedule"}]))
     _, node = await patch(
@@ -263,13 +263,13 @@ async def test_empty_values_are_not_there(cluster: MemoryCluster, api: MemoryTra
     assert (await patch(api, f"{NODES}/n1", {"op": "add", "path": "/spec/taints/-", "value": {}}))[0] == 422
 
 
-async def test_a_merge_patch_merges_and_null_removes(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_merge_patch_merges_and_null_removes(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_map("a", keep="1", drop="2"))
     _, result = await merge(api, f"{MAPS}/a", data={"drop": None, "new": "3"})
     assert result["data"] == {"keep": "1", "new": "3"}
 
 
-async def test_a_version_in_a_merge_patch_is_a_precondition(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_version_in_a_merge_patch_is_a_precondition(cluster: ApiServer, api: InProcessTransport) -> None:
     version = cluster.put(a_node())["metadata"]["resourceVersion"]
     assert (await merge(api, f"{NODES}/n1", metadata={"resourceVersion": version}, spec={"unschedulable": True}))[
         0
@@ -279,13 +279,13 @@ async def test_a_version_in_a_merge_patch_is_a_precondition(cluster: MemoryClust
 
 
 @pytest.mark.parametrize("kind", ["application/strategic-merge-patch+json", "application/apply-patch+yaml"])
-async def test_other_patches_are_not_supported(cluster: MemoryCluster, api: MemoryTransport, kind: str) -> None:
+async def test_other_patches_are_not_supported(cluster: ApiServer, api: InProcessTransport, kind: str) -> None:
     cluster.put(a_node())
     code, status = await ask(api, "PATCH", f"{NODES}/n1", {}, kind=kind)
     assert (code, status["reason"]) == (415, "UnsupportedMediaType")
 
 
-async def test_a_patch_that_cannot_be_read_is_a_bad_request(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_patch_that_cannot_be_read_is_a_bad_request(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_node())
     assert (await ask(api, "PATCH", f"{NODES}/n1", {}, kind=JSON_PATCH))[0] == 400
     assert (await ask(api, "PATCH", f"{NODES}/n1", [], kind=MERGE_PATCH))[0] == 400
@@ -295,7 +295,7 @@ async def test_a_patch_that_cannot_be_read_is_a_bad_request(cluster: MemoryClust
 # Deleting
 
 
-async def test_a_deleted_lease_answers_a_status_and_a_pod_itself(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_deleted_lease_answers_a_status_and_a_pod_itself(cluster: ApiServer, api: InProcessTransport) -> None:
     lease = cluster.put(a_lease())
     _, status = await ask(api, "DELETE", f"{LEASES}/lock")
     assert (status["kind"], status["status"]) == ("Status", "Success")
@@ -307,7 +307,7 @@ async def test_a_deleted_lease_answers_a_status_and_a_pod_itself(cluster: Memory
     assert not cluster.objects("pods")
 
 
-async def test_preconditions_of_a_deletion_name_the_object_meant(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_preconditions_of_a_deletion_name_the_object_meant(cluster: ApiServer, api: InProcessTransport) -> None:
     meta = cluster.put(a_lease())["metadata"]
     code, status = await ask(api, "DELETE", f"{LEASES}/lock", {"preconditions": {"uid": "x"}})
     assert (code, status["reason"]) == (409, "Conflict")
@@ -322,7 +322,7 @@ async def test_preconditions_of_a_deletion_name_the_object_meant(cluster: Memory
     assert (await ask(api, "DELETE", f"{LEASES}/lock", {"preconditions": wanted}))[0] == 200
 
 
-async def test_finalizers_hold_an_object_until_the_last_is_gone(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_finalizers_hold_an_object_until_the_last_is_gone(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_lease(finalizers=["a/b", "a/c"]))
     _, lease = await ask(api, "DELETE", f"{LEASES}/lock", {"propagationPolicy": "Background"})
     assert lease["metadata"]["deletionTimestamp"] == "2026-01-05T09:00:00Z"
@@ -338,7 +338,7 @@ async def test_finalizers_hold_an_object_until_the_last_is_gone(cluster: MemoryC
 
 
 async def test_a_pod_on_a_node_gets_its_time_to_terminate(
-    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+    cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     cluster.put(a_pod())
     _, pod = await ask(api, "DELETE", f"{PODS}/cart-0")
@@ -351,7 +351,7 @@ async def test_a_pod_on_a_node_gets_its_time_to_terminate(
     assert cluster.history[-1].who == "kubelet"
 
 
-async def test_the_time_to_terminate_can_only_be_shortened(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_the_time_to_terminate_can_only_be_shortened(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_pod())
     await ask(api, "DELETE", f"{PODS}/cart-0")
     _, pod = await ask(api, "DELETE", f"{PODS}/cart-0", {"gracePeriodSeconds": 60})
@@ -364,7 +364,7 @@ async def test_the_time_to_terminate_can_only_be_shortened(cluster: MemoryCluste
 
 
 async def test_a_time_to_terminate_that_is_shortened_to_the_past_ends_in_a_second(
-    cluster: MemoryCluster, api: MemoryTransport, clock: Clock
+    cluster: ApiServer, api: InProcessTransport, clock: Clock
 ) -> None:
     cluster.put(a_pod())
     await ask(api, "DELETE", f"{PODS}/cart-0")
@@ -374,7 +374,7 @@ async def test_a_time_to_terminate_that_is_shortened_to_the_past_ends_in_a_secon
     assert pod["metadata"]["deletionGracePeriodSeconds"] == 1
 
 
-async def test_a_terminating_pod_can_still_report(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_terminating_pod_can_still_report(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_pod())
     await ask(api, "DELETE", f"{PODS}/cart-0")
     await merge(api, f"{PODS}/cart-0/status", status={"phase": "Succeeded"})
@@ -383,14 +383,14 @@ async def test_a_terminating_pod_can_still_report(cluster: MemoryCluster, api: M
 
 @pytest.mark.parametrize("pod", [a_pod(node=""), a_pod(phase="Failed"), a_pod(phase="Succeeded")])
 async def test_a_pod_that_does_not_run_goes_at_once(
-    cluster: MemoryCluster, api: MemoryTransport, pod: JsonObject
+    cluster: ApiServer, api: InProcessTransport, pod: JsonObject
 ) -> None:
     cluster.put(pod)
     await ask(api, "DELETE", f"{PODS}/cart-0")
     assert not cluster.has("pods", "cart-0", "shop")
 
 
-async def test_a_collection_is_deleted_by_selector(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_collection_is_deleted_by_selector(cluster: ApiServer, api: InProcessTransport) -> None:
     for name in "abc":
         cluster.put(a_map(name, labels={"drop": str(name != "b").lower()}))
     code, deleted = await ask(api, "DELETE", MAPS, labelSelector="drop=true")
@@ -398,7 +398,7 @@ async def test_a_collection_is_deleted_by_selector(cluster: MemoryCluster, api: 
     assert [it["metadata"]["name"] for it in cluster.objects("configmaps")] == ["b"]
 
 
-async def test_a_dry_run_answers_the_same_and_does_nothing(cluster: MemoryCluster, api: MemoryTransport) -> None:
+async def test_a_dry_run_answers_the_same_and_does_nothing(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_node())
     cluster.put(a_pod())
     cluster.put(a_budget(disruptionsAllowed=1))

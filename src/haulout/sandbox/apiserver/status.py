@@ -1,4 +1,4 @@
-"""How the in-memory API server says no: Status objects, worded as the real server words them.
+"""How the sandbox's API server says no: Status objects, worded as the real server words them.
 
 Handlers raise `Refused`; the server turns it into an answer. `NotYet` is not an answer: the server would wait and
 look again, and whoever drives it lets the time pass.
@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from haulout.kube.transport import Response
-from support.memory_kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 
 JSON = "application/json"
 MODIFIED_MEANWHILE = "the object has been modified; please apply your changes to the latest version and try again"

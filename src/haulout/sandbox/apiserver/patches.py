@@ -10,8 +10,8 @@ from typing import Any
 
 import msgspec
 
-from support.memory_kinds import JsonObject
-from support.memory_status import Refused, bad_request, failure, generic
+from haulout.sandbox.apiserver.kinds import JsonObject
+from haulout.sandbox.apiserver.status import Refused, bad_request, failure, generic
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"

@@ -1,4 +1,4 @@
-"""Discovery of the in-memory API server, made from the rows of `memory_kinds`; the shapes are those of `api/discovery`.
+"""Discovery of the sandbox's API server, made from the rows of `kinds`; the shapes are those of `api/discovery`.
 
 There are two forms: the plain one, a document for each group and version, and the aggregated one, which says all of
 `/api` or `/apis` at once to clients that ask for it.
@@ -6,7 +6,7 @@ There are two forms: the plain one, a document for each group and version, and t
 
 from collections.abc import Iterable, Sequence
 
-from support.memory_kinds import NAMESPACE, POD, JsonObject, Kind
+from haulout.sandbox.apiserver.kinds import NAMESPACE, POD, JsonObject, Kind
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
