@@ -32,6 +32,8 @@ class ScriptedTransport:
 
     async def send(self, request: Request) -> Response:
         """Give the next answer."""
+        if request.may_leave:
+            request.may_leave()
         self.requests.append(request)
         given = self.answers.pop(0)
         if isinstance(given, Exception):

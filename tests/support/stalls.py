@@ -16,6 +16,9 @@ from contextvars import Context, ContextVar, copy_context
 from datetime import timedelta
 from typing import TypeVarTuple, Unpack
 
+import msgspec
+
+from haulout.core.clock import Clock
 from haulout.core.virtual import VirtualLoop
 from haulout.kube.transport import Request, Response, Stream, Transport
 
@@ -93,16 +96,34 @@ class _Gate:
 
 
 class Network:
-    """A transport whose requests travel on while their sender is stalled."""
+    """A transport whose requests travel on while their sender is stalled.
 
-    def __init__(self, transport: Transport) -> None:
+    With `connecting` it takes that long to get a connection, time in which a sender may well be stalled; and what was
+    written on it cannot be called back by a sender that gives up, as it mostly can otherwise.
+    """
+
+    def __init__(self, transport: Transport, *, clock: Clock, connecting: timedelta = timedelta()) -> None:
         self.server = transport.server
         self._transport = transport
+        self._clock = clock
+        self._connecting = connecting
+        self._written: list[asyncio.Task[Response]] = []
+        self.waiting: list[str] = []  # the paths of requests that have no connection yet
 
     async def send(self, request: Request) -> Response:
-        """Send `request` at once and read the whole answer."""
+        """Send `request` and read the whole answer."""
+        if self._connecting:
+            self.waiting.append(request.path)
+            await self._clock.sleep(self._connecting)
+            self.waiting.remove(request.path)
+        if request.may_leave:
+            request.may_leave()
+        left = msgspec.structs.replace(request, may_leave=None)
         loop = asyncio.get_running_loop()
-        travelling: asyncio.Task[Response] = loop.create_task(self._transport.send(request), context=Context())
+        travelling: asyncio.Task[Response] = loop.create_task(self._transport.send(left), context=Context())
+        if self._connecting:
+            self._written.append(travelling)
+            return await asyncio.shield(travelling)
         try:
             return await travelling
         finally:

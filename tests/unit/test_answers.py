@@ -80,3 +80,26 @@ def test_an_impossible_time_makes_a_misfit(moment: Any) -> None:
     page = answers.decode_page(Pod, json.dumps({"items": [pod]}).encode(), doing="test")
     assert isinstance(page.items[0], Misfit)
     assert "lastTransitionTime" in page.items[0].problem
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [b'{"name":"odd","labels":null}', b'{"name":"odd","ownerReferences":[{"controller":"yes"}]}'],
+)
+def test_odd_metadata_makes_a_misfit_that_still_has_its_name(metadata: bytes) -> None:
+    body = b'{"items":[{"metadata":' + metadata + b'},{"metadata":{"name":"good"}}]}'
+    odd, good = answers.decode_page(Node, body, doing="test").items
+    assert (type(odd), odd.key) == (Misfit, "odd")
+    assert (type(good), good.key) == (Node, "good")
+
+
+@pytest.mark.parametrize("place", [b'{"metadata":{"name":"\xff"}}', b'{"spec":{"taints":7,"x":"\xff"}}', b'"\xff"'])
+@pytest.mark.parametrize("model", [Node, RawObject])
+def test_text_that_is_not_text_spoils_only_itself(place: bytes, model: Any) -> None:
+    good = b'{"metadata":{"name":"good"}}'
+    page = answers.decode_page(model, b'{"items":[' + place + b"," + good + b"]}", doing="test")
+    assert isinstance(page.items[0], Misfit)
+    assert isinstance(page.items[1], model if model is Node else dict)
+    event = answers.decode_event(model, b'{"type":"ADDED","object":' + place + b"}", doing="test")
+    assert isinstance(event, WatchEvent)
+    assert isinstance(event.object, Misfit)

@@ -294,3 +294,61 @@ async def test_an_error_in_a_watch_is_raised_as_what_it_is(clock: Clock) -> None
     with pytest.raises(errors.Expired, match="watch nodes: too old resource version"):
         async with client.watch(NODES, resource_version="5") as told:
             assert [event async for event in told] == []
+
+
+async def test_the_header_decides_how_long_to_wait(clock: Clock) -> None:
+    status = {"kind": "Status", "code": 429, "message": "busy", "details": {"retryAfterSeconds": 20}}
+    busy = answer(status, status=429, headers={"retry-after": "2"})
+    client, _ = a_client(clock, busy, busy, busy, busy)
+    with pytest.raises(errors.TooManyRequests) as caught:
+        await client.get(NODES, "n1")
+    assert caught.value.retry_after == timedelta(seconds=2)
+
+
+async def test_an_absurd_retry_after_is_cut_to_a_day(clock: Clock) -> None:
+    client, _ = a_client(clock, answer(b"", status=503, headers={"retry-after": "9" * 30}))
+    with pytest.raises(errors.ServerFailure) as caught:
+        await client.get(NODES, "n1")
+    assert caught.value.retry_after == timedelta(days=1)
+
+
+async def test_a_watch_event_of_an_unknown_type_is_said_to_be_one(clock: Clock) -> None:
+    client, _ = a_client(clock, answer(b'{"type":"RENAMED","object":{"metadata":{"name":"n1"}}}'))
+    async with client.watch(NODES) as told:
+        with pytest.raises(errors.GarbledAnswer, match="unknown type 'RENAMED'"):
+            await anext(told)
+
+
+async def test_a_fenced_client_writes_as_the_same_manager(clock: Clock) -> None:
+    transport = ScriptedTransport([answer(NODE)])
+    client = Client(transport, clock=clock, random=random.Random(1), field_manager="drainer").fenced(lambda: None)
+    await client.create(NODES, NODE)
+    assert query(transport)["fieldManager"] == "drainer"
+
+
+async def test_a_watch_tells_the_server_how_long_to_last(clock: Clock) -> None:
+    client, transport = a_client(clock, answer(b""))
+    async with client.watch(NODES, lasting=timedelta(minutes=5)):
+        pass
+    assert query(transport)["timeoutSeconds"] == "300"
+
+
+@pytest.mark.parametrize("nonsense", [b"{}", b'{"status":"ok"}', b'{"kind":"Status","status":"Success","code":200}'])
+async def test_json_that_is_no_list_is_not_an_empty_list(clock: Clock, nonsense: bytes) -> None:
+    client, _ = a_client(clock, answer(nonsense))
+    with pytest.raises(errors.GarbledAnswer, match="missing required field `items`"):
+        await client.list(PODS)
+
+
+async def test_a_list_of_nothing_may_say_null(clock: Clock) -> None:
+    client, _ = a_client(clock, answer({"kind": "PodList", "items": None}))
+    assert (await client.list(PODS)).items == ()
+
+
+@pytest.mark.parametrize("other", [{}, {"metadata": {"name": "n2"}}], ids=["nothing", "another"])
+async def test_an_answer_about_something_else_is_not_taken_for_the_object(clock: Clock, other: Any) -> None:
+    client, _ = a_client(clock, answer(other), answer(other))
+    with pytest.raises(errors.GarbledAnswer, match="get nodes n1: the answer is"):
+        await client.get(NODES, "n1")
+    with pytest.raises(errors.GarbledAnswer, match="get nodes n1: the answer is"):
+        await client.get(NODES.of(RawObject), "n1")

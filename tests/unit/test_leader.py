@@ -85,7 +85,9 @@ class Candidate:
         self.world = world
         self.transport: InProcessTransport = world.cluster.transport(name)
         random = Random(name)
-        client = Client(Network(self.transport), clock=world.clock, random=random)
+        connecting = settings.pop("connecting", timedelta())
+        self.network = Network(self.transport, clock=world.clock, connecting=connecting)
+        client = Client(self.network, clock=world.clock, random=random)
         settings = {"name": "op", "namespace": "haulout", "identity": name} | settings
         self.election = LeaderElection(client, **settings)
         self.terms = 0
@@ -797,3 +799,45 @@ def assert_only_the_holder_works(world: World) -> None:
             holder = write.after["spec"]["holderIdentity"]
         elif write.verb == "patch":
             assert write.who == holder, f"revision {write.revision}: {write.who} wrote while {holder} held the lease"
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_a_write_that_waits_for_a_connection_does_not_leave_after_the_term(depth: int) -> None:
+    """The fence is asked when the bytes leave, not when the write was asked for: a stall may lie between the two."""
+
+    async def story() -> list[str]:
+        async with a_world() as world:
+            leader = world.candidate("a", connecting=timedelta(milliseconds=50))
+            write_on = leader.work
+
+            async def nested(client: Client, below: int = depth) -> None:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(nested(client, below - 1) if below else write_on(client))
+
+            leader.work = nested  # type: ignore[method-assign]  # each level delays a cancellation by one turn of the loop
+            await world.until_led()
+            world.candidate("b")
+            await world.pass_(5)
+            while not any("configmaps" in path for path in leader.network.waiting):
+                await world.pass_(0.01)
+            loop = asyncio.get_running_loop()
+            assert isinstance(loop, StallingLoop)
+            loop.stall("a", timedelta(seconds=40))
+            await world.pass_(60)
+            return [term for _, term in world.work_done()]
+
+    with asyncio.Runner(loop_factory=StallingLoop) as runner:
+        terms = runner.run(story())
+    assert "b-1" in terms
+    assert "a-1" not in terms[terms.index("b-1") :]
+
+
+async def test_a_listener_that_fails_does_not_end_the_candidate(caplog: pytest.LogCaptureFixture) -> None:
+    def careless(_: str) -> None:
+        raise RuntimeError("careless")
+
+    async with a_world() as world:
+        candidate = world.candidate("a", on_new_leader=careless)
+        await world.until_led()
+        assert candidate.election.is_leader()
+    assert "a listener for lease haulout/op failed" in caplog.text

@@ -1,20 +1,20 @@
 """Understanding what a server answered: bytes into objects, and refusals into errors that carry the server's Status.
 
 Servers, and the proxies and login pages in front of them, answer with anything. What is not Kubernetes becomes a
-`GarbledAnswer` that shows how it began. One object that does not fit its kind becomes a `Misfit` and spoils nothing
-else: a hostile object must not blind us to its neighbours.
+`GarbledAnswer` that shows how it began; JSON that is no list is not an empty list. One object that does not fit its
+kind becomes a `Misfit` and spoils nothing else: a hostile object must not blind us to its neighbours.
 """
 
 import re
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from haulout import errors
 from haulout.errors import ApiError, GarbledAnswer
-from haulout.kube.objects import Bookmark, Misfit, Object, Page, Status, WatchEvent
+from haulout.kube.objects import Base, Bookmark, ListMetadata, Metadata, Misfit, Object, Page, Status, WatchEvent
 
 T = TypeVar("T")
 
@@ -35,6 +35,28 @@ _SHOWN = 120  # characters of an unintelligible answer that a message shows
 _SERVER_TROUBLE = 500
 
 
+# What decoding may end in, besides a result. Text that is not UTF-8 and nesting without end are not DecodeErrors.
+_UNDECODABLE = (msgspec.DecodeError, RecursionError, UnicodeDecodeError)
+
+
+class _ListOnTheWire(Base, Generic[T], frozen=True):
+    """A list must say what is in it; an empty one may say null."""
+
+    items: tuple[T, ...] | None
+    metadata: ListMetadata = ListMetadata()
+
+
+class _Essentials(Base, frozen=True):
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+
+
+class _Bare(Base, frozen=True):
+    metadata: _Essentials = _Essentials()
+
+
 # Making a decoder is costly and having it is cheap; there are as many as there are kinds we read.
 _decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
 _page_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
@@ -47,7 +69,7 @@ def decoder(model: Any) -> msgspec.json.Decoder[Any]:
 
 
 def _page_decoder(model: Any) -> msgspec.json.Decoder[Any]:
-    return _page_decoders.get(model) or _page_decoders.setdefault(model, msgspec.json.Decoder(Page[model]))
+    return _page_decoders.get(model) or _page_decoders.setdefault(model, msgspec.json.Decoder(_ListOnTheWire[model]))
 
 
 def _event_decoder(model: Any) -> msgspec.json.Decoder[Any]:
@@ -58,28 +80,34 @@ def decode(model: type[T], body: bytes, *, doing: str) -> T:
     """Return the object in `body`."""
     try:
         decoded: T = decoder(model).decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+    except _UNDECODABLE as error:
         raise garbled(body, error, doing=doing) from error
     return decoded
+
+
+def expect_name(thing: object, name: str, *, doing: str) -> None:
+    """Raise unless `thing`, if it is an object, is the one of this name."""
+    metadata = thing.get("metadata") if isinstance(thing, dict) else getattr(thing, "metadata", None)
+    found = metadata.get("name") if isinstance(metadata, dict) else getattr(metadata, "name", None)
+    if found != name and (isinstance(thing, dict) or metadata is not None):
+        raise GarbledAnswer(f"{doing}: the answer is about {found!r}" if found else f"{doing}: the answer is no object")
 
 
 def decode_page(model: type[T], body: bytes, *, doing: str) -> Page[T | Misfit]:
     """Return a page of a list; an object in it that does not fit its kind becomes a `Misfit`."""
     try:
-        whole: Page[T | Misfit] = _page_decoder(model).decode(body)
-    except (msgspec.ValidationError, RecursionError):
-        raws = decode(Page[msgspec.Raw], body, doing=doing)
-        return Page(metadata=raws.metadata, items=tuple(_fit(model, raw, doing=doing) for raw in raws.items))
-    except msgspec.DecodeError as error:
-        raise garbled(body, error, doing=doing) from error
-    return whole
+        whole: _ListOnTheWire[T | Misfit] = _page_decoder(model).decode(body)
+    except _UNDECODABLE:
+        raws = decode(_ListOnTheWire[msgspec.Raw], body, doing=doing)
+        return Page(metadata=raws.metadata, items=tuple(_fit(model, raw) for raw in raws.items or ()))
+    return Page(metadata=whole.metadata, items=whole.items or ())
 
 
 def decode_event(model: type[T], line: bytes, *, doing: str) -> WatchEvent[T] | WatchEvent[Misfit] | Bookmark:
     """Return what a line of a watch tells; raises the error that an `ERROR` line carries."""
     try:
         event: WatchEvent[T] = _event_decoder(model).decode(line)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except _UNDECODABLE:
         return _unusual_event(model, line, doing=doing)
     return event if event.type in _CHANGES else _unusual_event(model, line, doing=doing)
 
@@ -94,17 +122,29 @@ def _unusual_event(model: type[T], line: bytes, *, doing: str) -> WatchEvent[T] 
         return Bookmark(resource_version=metadata.resource_version, ends_initial_list=ends)
     if raw.type not in _CHANGES:
         raise GarbledAnswer(f"{doing}: the watch sent an event of the unknown type {raw.type[:_SHOWN]!r}")
-    misfit = _fit(model, raw.object, doing=doing)
+    misfit = _fit(model, raw.object)
     return WatchEvent(type=raw.type, object=misfit)  # type: ignore[return-value]  # one of the two, told apart by isinstance
 
 
-def _fit(model: type[T], raw: msgspec.Raw, *, doing: str) -> T | Misfit:
+def _fit(model: type[T], raw: msgspec.Raw) -> T | Misfit:
     try:
         fitting: T = decoder(model).decode(raw)
-    except (msgspec.DecodeError, RecursionError) as error:
-        metadata = decode(Object, raw, doing=doing).metadata
-        return Misfit(metadata=metadata, problem=" ".join(str(error).split()))
+    except _UNDECODABLE as error:
+        return Misfit(metadata=_metadata(raw), problem=" ".join(str(error).split()))
     return fitting
+
+
+def _metadata(raw: msgspec.Raw) -> Metadata:
+    """Return as much of an object's metadata as can be read, if only its name; nothing, if not even that."""
+    try:
+        whole: Metadata = decoder(Object).decode(raw).metadata
+    except _UNDECODABLE:
+        try:
+            bare: _Essentials = decoder(_Bare).decode(raw).metadata
+        except _UNDECODABLE:
+            return Metadata()
+        return Metadata(name=bare.name, namespace=bare.namespace, uid=bare.uid, resource_version=bare.resource_version)
+    return whole
 
 
 def refusal(status: int, headers: Mapping[str, str], body: bytes, *, doing: str) -> ApiError:
@@ -112,7 +152,7 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, *, doing: str)
     retry_after = _seconds(headers.get("retry-after"))
     try:
         said = decoder(Status).decode(body)
-    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+    except _UNDECODABLE:
         said = Status()
     if said.kind != "Status":
         said = Status(code=status, message=f"HTTP {status}: {beginning(body) or 'no further word'}")
@@ -151,7 +191,7 @@ def garbled(body: bytes, error: Exception, *, doing: str) -> GarbledAnswer:
 
 def beginning(body: bytes) -> str:
     """Return how an answer begins, fit for one line of a message."""
-    text = body[: 10 * _SHOWN].decode(errors="replace")
+    text = bytes(body)[: 10 * _SHOWN].decode(errors="replace")
     if "<html" in text.lower() or "<!doctype" in text.lower():
         title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
         return f"an HTML page titled {' '.join(title[1].split())[:_SHOWN]!r}" if title else "an HTML page"

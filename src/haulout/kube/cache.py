@@ -20,10 +20,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, NoReturn, TypeVar
 
+import msgspec
+
 from haulout.errors import GarbledAnswer, KubeError
 from haulout.kube.client import Client
 from haulout.kube.follow import Follower, Selection
-from haulout.kube.objects import Misfit, WatchEvent
+from haulout.kube.objects import Metadata, Misfit, Object, WatchEvent
 from haulout.kube.store import Indexer, R, Store
 
 T = TypeVar("T")
@@ -32,6 +34,7 @@ Handler = Callable[[R | None, R | None], None]
 log = logging.getLogger(__name__)
 
 _INSISTENCE = 5  # times in a row that a server must show an older state before it is believed
+_MOST_DIGITS = 20  # of a resource version, which has 64 bits
 _GRAVES = 1024  # objects that went are remembered, so that a late event cannot bring one back
 
 
@@ -155,14 +158,22 @@ class Cache(Generic[R]):
 
     def collect(self, thing: Any) -> None:
         """Take one of the objects there are."""
-        if isinstance(thing, Misfit):
-            self._collected_misfits[thing.key] = thing.problem
+        row = self._made(thing)
+        if isinstance(row, Misfit):
+            self._collected.pop(row.key, None)
+            self._collected_misfits[row.key] = row.problem
             return
-        row = self._row(thing)
+        self._collected_misfits.pop(row.key, None)
         known = self._store.get(row.key)
         # The very same state again: keep the row we have, so that loading anew does not hold everything twice.
         same = known is not None and known.uid == row.uid and known.resource_version == row.resource_version
         self._collected[row.key] = known if same and known is not None else row
+
+    def discard(self, thing: Any) -> None:
+        """Take back one that was collected."""
+        row = self._made(thing)
+        self._collected.pop(row.key, None)
+        self._collected_misfits.pop(row.key, None)
 
     def complete(self, resource_version: str) -> None:
         """Make what was collected the state of things, and tell the handlers what is different."""
@@ -184,18 +195,17 @@ class Cache(Generic[R]):
         self._newest = 0
         self._synced.set()
         self.advance(resource_version)
+        handlers = tuple(self._handlers)  # who subscribes while these are told has been told the new state already
         for old, new in changes:
-            self._tell_all(old, new)
+            for handler in handlers:
+                self._tell(handler, old, new)
 
     def apply(self, event: WatchEvent[Any]) -> None:
         """Take one change, unless it is older than what is known already."""
-        thing = event.object
-        if isinstance(thing, Misfit):
-            self._apply_misfit(event.type, thing)
+        row = self._made(event.object)
+        if not row.key:
+            log.warning("%s: an object without a name, which nobody can use, is left out", self.resource)
             return
-        row = self._row(thing)
-        if self.misfits:
-            self.misfits.pop(row.key, None)
         if event.type == "DELETED":
             self._apply_deletion(row)
         elif self._graves.get(row.uid, 0) < revision(row.resource_version):
@@ -210,34 +220,47 @@ class Cache(Generic[R]):
                 if wanted <= self._newest and not seen.done():
                     seen.set_result(None)
 
+    def is_ahead_of(self, resource_version: str) -> bool:
+        """Tell whether something newer than `resource_version` was seen."""
+        return self._newest > revision(resource_version)
+
     # How changes are taken in
 
-    def _apply_state(self, row: R) -> None:
+    def _made(self, thing: Any) -> R | Misfit:
+        """Return the row for `thing`; whatever no row can be made of is a misfit, too."""
+        if isinstance(thing, Misfit):
+            return thing
+        try:
+            return self._row(thing)
+        except Exception as error:  # noqa: BLE001 - one odd object must not end the cache, whatever it breaks
+            metadata = thing.metadata if isinstance(thing, Object) else msgspec.convert(thing["metadata"], Metadata)
+            return Misfit(metadata=metadata, problem=f"no row can be made of it: {error!r}")
+
+    def _apply_state(self, row: R | Misfit) -> None:
         old = self._store.get(row.key)
         if old is not None and revision(old.resource_version) >= revision(row.resource_version):
             return
-        self._store.put(row)
-        for before, after in _steps(old, row):
-            if after is None and before is not None:
+        if isinstance(row, Misfit):
+            self._set_misfits({**self.misfits, row.key: row.problem})
+            self._store.drop(row.key)
+            steps: list[tuple[R | None, R | None]] = [(old, None)] if old is not None else []
+        else:
+            self.misfits.pop(row.key, None)
+            self._store.put(row)
+            steps = _steps(old, row)
+        for before, after in steps:
+            if before is not None and after is None and before.uid != row.uid:
                 self._bury(before.uid, revision(row.resource_version))
             self._tell_all(before, after)
 
-    def _apply_deletion(self, row: R) -> None:
+    def _apply_deletion(self, row: R | Misfit) -> None:
         now = revision(row.resource_version)
         self._bury(row.uid, now)
         known = self._store.get(row.key)
-        if known is not None and known.uid == row.uid and revision(known.resource_version) <= now:
+        if known is None:
+            self.misfits.pop(row.key, None)
+        elif known.uid == row.uid and revision(known.resource_version) <= now:
             self._store.drop(row.key)
-            self._tell_all(known, None)
-
-    def _apply_misfit(self, change: str, misfit: Misfit) -> None:
-        known = self._store.drop(misfit.key)
-        if change == "DELETED":
-            self.misfits.pop(misfit.key, None)
-        else:
-            self._set_misfits({**self.misfits, misfit.key: misfit.problem})
-        self.advance(misfit.resource_version)
-        if known is not None:
             self._tell_all(known, None)
 
     def _set_misfits(self, misfits: Mapping[str, str]) -> None:
@@ -276,8 +299,8 @@ class Cache(Generic[R]):
 
 def revision(resource_version: str) -> int:
     """Return a resource version as the number that it is; two of one resource compare as they followed each other."""
-    if not resource_version.isdecimal():
-        raise GarbledAnswer(f"the resource version {resource_version!r} is not a number")
+    if not resource_version.isdecimal() or len(resource_version) > _MOST_DIGITS:
+        raise GarbledAnswer(f"the resource version {resource_version[:_MOST_DIGITS]!r} is not a number")
     return int(resource_version)
 
 

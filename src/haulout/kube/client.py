@@ -11,11 +11,11 @@ server asked for:
 - it may have taken effect (time-out, an answer cut short, 5xx): only if it was a read.
 
 Everything else is the caller's business, because only the caller knows what a write that may have happened means. A
-client made with `fenced` asks for leave before each write: this is how a process that lost its leadership while its
-event loop stood still is kept from writing in the name of a leader it no longer is.
+client made with `fenced` has each write ask for leave when it is about to go out: this is how a process that lost its
+leadership while its event loop stood still is kept from writing in the name of a leader it no longer is.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from functools import partial
@@ -38,6 +38,8 @@ Query = tuple[tuple[str, str], ...]
 
 PAGE_SIZE = 500
 _TRIES = 4
+_PAGE_WITHIN = timedelta(seconds=30)
+_WHOLE_LIST_WITHIN = timedelta(minutes=5)  # and once: what takes so long must not be asked for over and over
 _LONGEST_WAIT = timedelta(seconds=30)  # a longer Retry-After is the caller's to schedule
 _BACKOFF = Backoff(first=timedelta(milliseconds=200), factor=2, limit=timedelta(seconds=5), jitter=0.5)
 _OK = 200
@@ -63,7 +65,7 @@ class Client:
         self._may_write = may_write
 
     def fenced(self, may_write: Callable[[], None]) -> "Client":
-        """Return a client over the same transport whose every write first calls `may_write`, which may raise."""
+        """Return a client over the same transport whose every write calls `may_write` as it leaves, which may raise."""
         return Client(
             self.transport,
             clock=self.clock,
@@ -83,7 +85,9 @@ class Client:
         path = resource.path(name, namespace=namespace, subresource=subresource)
         doing = f"get {_named(resource, name, namespace, subresource)}"
         body = await self._send(Request(method="GET", path=path), doing=doing)
-        return answers.decode(resource.model, body, doing=doing)
+        found = answers.decode(resource.model, body, doing=doing)
+        answers.expect_name(found, name, doing=doing)
+        return found
 
     async def list(
         self,
@@ -121,7 +125,7 @@ class Client:
         fields: str = "",
         from_cache: bool = False,
         page_size: int = PAGE_SIZE,
-    ) -> AsyncIterator[Page[T | Misfit]]:
+    ) -> AsyncGenerator[Page[T | Misfit], None]:
         """Yield the pages of a list, all of the same moment; `Expired` when that moment is gone before the end."""
         path = resource.path(namespace=namespace)
         doing = f"list {_named(resource, '', namespace)}"
@@ -130,7 +134,9 @@ class Client:
         query += (("limit", str(page_size)),) if page_size else ()
         following: Query = ()
         while True:
-            body = await self._send(Request(method="GET", path=path, query=query + following), doing=doing)
+            timeout = _PAGE_WITHIN if page_size else _WHOLE_LIST_WITHIN
+            request = Request(method="GET", path=path, query=query + following, timeout=timeout)
+            body = await self._send(request, doing=doing, tries=_TRIES if page_size else 1)
             page = answers.decode_page(resource.model, body, doing=doing)
             yield page
             if not page.metadata.continue_:
@@ -318,20 +324,24 @@ class Client:
     def _options(self, *, dry_run: bool) -> Query:
         return (("fieldManager", self.field_manager), *((("dryRun", "All"),) if dry_run else ()))
 
-    async def _send(self, request: Request, *, doing: str, wait_when_throttled: bool = True) -> bytes:
-        return (await self._exchange(request, doing=doing, wait_when_throttled=wait_when_throttled)).body
+    async def _send(
+        self, request: Request, *, doing: str, wait_when_throttled: bool = True, tries: int = _TRIES
+    ) -> bytes:
+        return (await self._exchange(request, doing=doing, wait_when_throttled=wait_when_throttled, tries=tries)).body
 
-    async def _exchange(self, request: Request, *, doing: str, wait_when_throttled: bool = True) -> Response:
+    async def _exchange(
+        self, request: Request, *, doing: str, wait_when_throttled: bool = True, tries: int = _TRIES
+    ) -> Response:
         reading = request.method == "GET"
+        if self._may_write and not reading:
+            request = msgspec.structs.replace(request, may_leave=self._may_write)
         attempt = 1
         while True:
-            if self._may_write and not reading:
-                self._may_write()
             try:
                 return await self._attempt(request, doing=doing)
             except (Unreachable, GarbledAnswer, TooManyRequests, ServerFailure) as error:
                 pause = self._pause(error, attempt=attempt, reading=reading, wait_when_throttled=wait_when_throttled)
-                if pause is None:
+                if pause is None or attempt >= tries:
                     raise
             await self.clock.sleep(pause)
             attempt += 1
@@ -356,8 +366,6 @@ class Client:
         wait_when_throttled: bool,
     ) -> timedelta | None:
         """Return how long to wait before repeating the request, or None if it must not be repeated."""
-        if attempt >= _TRIES:
-            return None
         asked_for = error.retry_after if isinstance(error, ApiError) else None
         if isinstance(error, TooManyRequests):
             harmless = wait_when_throttled

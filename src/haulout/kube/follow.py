@@ -6,8 +6,11 @@ the server's streaming list where there is one, and pages otherwise.
 
 A connection that has gone silent is given up and opened anew, which costs one request: a server sends bookmarks about
 every minute, so a longer silence means that nothing at all was written (then it may be silent), or that nobody is
-there, whatever TCP believes. Trouble is met with growing, jittered pauses, or with the pause the server asks for; it is
-logged when it begins, changes and ends, not on every try.
+there, whatever TCP believes; or, after a reconnect, that the server is behind us (etcd was restored from a backup),
+which it would never say. So the first silence after a reconnect is verified by a list of one.
+
+Trouble is met with growing, jittered pauses, or with the pause the server asks for; it is logged when it begins,
+changes and ends, not on every try.
 """
 
 import asyncio
@@ -21,7 +24,7 @@ from typing import Generic, NoReturn, Protocol, TypeVar
 from haulout.core.backoff import Backoff
 from haulout.errors import ApiError, BadRequest, Expired, Invalid, KubeError, Unreachable
 from haulout.kube.client import PAGE_SIZE, Client
-from haulout.kube.objects import Bookmark, Misfit, WatchEvent
+from haulout.kube.objects import Bookmark, Misfit, Page, WatchEvent
 from haulout.kube.resources import Resource
 
 T = TypeVar("T")
@@ -32,6 +35,9 @@ log = logging.getLogger(__name__)
 _SHORTEST_WATCH = timedelta(minutes=5)  # the server ends a watch after one to two times this, so that load spreads
 _OPENING_WITHIN = timedelta(seconds=30)
 _TOO_SHORT = timedelta(seconds=1)
+_SETTLED = timedelta(seconds=30)  # a watch that stood this long worked, though nothing came over it
+_WELL_AFTER = timedelta(seconds=5)  # without an error following a watch's start
+_LONGEST_PAUSE = timedelta(minutes=5)  # whatever a Retry-After says: a page of a load balancer must not blind us
 _BACKOFF = Backoff(first=timedelta(seconds=1), factor=2, limit=timedelta(seconds=30), jitter=0.5)
 
 
@@ -51,6 +57,10 @@ class Copy(Protocol[T]):
         """Take one of the objects there are."""
         ...
 
+    def discard(self, thing: T | Misfit) -> None:
+        """Take back one that was collected: it went before the list was complete."""
+        ...
+
     def complete(self, resource_version: str) -> None:
         """Make what was collected the state of things; raises a `KubeError` to have it loaded again."""
         ...
@@ -61,6 +71,10 @@ class Copy(Protocol[T]):
 
     def advance(self, resource_version: str) -> None:
         """Note that there is no change up to `resource_version`."""
+        ...
+
+    def is_ahead_of(self, resource_version: str) -> bool:
+        """Tell whether something newer than `resource_version` was seen."""
         ...
 
 
@@ -76,6 +90,10 @@ class Selection(Generic[T]):
     silence: timedelta = timedelta(seconds=150)  # after which a connection is given up
 
 
+class _WentSilent(Unreachable):
+    """Nothing was heard over a watch for too long."""
+
+
 class Follower(Generic[T]):
     """Keeps a copy of a selection up to date for as long as `run` runs."""
 
@@ -88,6 +106,7 @@ class Follower(Generic[T]):
         self._copy = copy
         self._must_load = True
         self._progressed = False
+        self._verified = False  # that the server is not behind us, since the last reconnect
         self._streams = True  # until the server says that it cannot
         self._page_size = selection.page_size
 
@@ -98,21 +117,28 @@ class Follower(Generic[T]):
             started = self._clock.monotonic()
             self._progressed = False
             try:
-                await self._follow()
+                silent = await self._follow()
             except KubeError as error:
+                lasted = self._clock.monotonic() - started
                 # Having got somewhere since the last failure makes this new trouble, not more of the old.
-                failures = 1 if self._progressed else failures + 1
+                fresh = self._progressed or lasted > _SETTLED.total_seconds()
+                failures = 1 if fresh else failures + 1
+                self._verified = False
                 self._note(error)
                 await self._clock.sleep(self._pause(error, failures))
                 continue
+            self._verified = self._verified and silent
             if self._clock.monotonic() - started < _TOO_SHORT.total_seconds():
                 await self._clock.sleep(_BACKOFF.delay(1, self._client.random))
 
     def _note(self, error: KubeError) -> None:
         if isinstance(error, Expired):
-            if self._must_load and not self._streams:
-                self._page_size = 0  # the list was gone before its last page was read: take it in one piece
+            # A list that was gone before its last page was read is taken in one piece the next time, and only then.
+            expired_in_pages = self._must_load and not self._streams and self._page_size
+            self._page_size = 0 if expired_in_pages else self._selection.page_size
             self._must_load = True
+        else:
+            self._page_size = self._selection.page_size
         if str(error) != self.problem:
             log.warning("%s; trying again", error)
         self.problem = str(error)
@@ -122,60 +148,87 @@ class Follower(Generic[T]):
             log.info("following %s again", self._selection.resource)
             self.problem = None
 
+    def _stands(self) -> None:
+        """Take a watch for good that was opened some time ago, and had no trouble since."""
+        if not self._must_load:
+            self._well()
+
     def _pause(self, error: KubeError, failures: int) -> timedelta:
         if isinstance(error, Expired) and failures == 1:
             return timedelta()  # nothing is wrong with the server: we were away for too long
         asked_for = error.retry_after if isinstance(error, ApiError) else None
-        return max(_BACKOFF.delay(failures, self._client.random), asked_for or timedelta())
+        return max(_BACKOFF.delay(failures, self._client.random), min(asked_for or timedelta(), _LONGEST_PAUSE))
 
-    async def _follow(self) -> None:
+    async def _follow(self) -> bool:
+        """Load if needed, then take changes until the watch ends; tells whether it ended in silence."""
         if self._must_load and not self._streams:
             await self._load_pages()
         try:
             async with self._watch() as told:
                 if self._must_load:
                     await self._load_stream(told)
-                self._well()
                 await self._apply(told)
+        except _WentSilent:
+            if self._must_load:
+                raise
+            await self._verify()
+            return True
         except (BadRequest, Invalid) as error:
             if not (self._must_load and self._streams):
                 raise
             log.info("no streaming list (%s); loading by pages", error)
             self._streams = False
             await self._load_pages()
+        return False
+
+    async def _verify(self) -> None:
+        """Load anew if the server is behind us: a watch from its future is silent, and stays so."""
+        if self._verified:
+            return
+        async with aclosing(self._pages(1)) as pages:
+            first = await anext(pages)
+        self._verified = not self._copy.is_ahead_of(first.resource_version)
+        self._must_load = not self._verified
 
     async def _load_stream(self, told: AsyncIterator[Told[T]]) -> None:
         self._copy.begin()
         async for event in told:
             if not isinstance(event, Bookmark):
-                self._copy.collect(event.object)
+                take = self._copy.discard if event.type == "DELETED" else self._copy.collect
+                take(event.object)
             elif event.ends_initial_list:
                 self._loaded(event.resource_version)
                 return
         raise Unreachable(f"watch {self._selection.resource}: the server ended its list half-way", sent=True)
 
     async def _load_pages(self) -> None:
-        of = self._selection
         self._copy.begin()
         resource_version = ""
-        async for page in self._client.pages(
-            of.resource, namespace=of.namespace, labels=of.labels, fields=of.fields, page_size=self._page_size
-        ):
-            self.heard = asyncio.get_running_loop().time()
-            resource_version = page.resource_version
-            for thing in page.items:
-                self._copy.collect(thing)
+        async with aclosing(self._pages(self._page_size)) as pages:
+            async for page in pages:
+                self.heard = asyncio.get_running_loop().time()
+                resource_version = page.resource_version
+                for thing in page.items:
+                    self._copy.collect(thing)
         self._loaded(resource_version)
+
+    def _pages(self, page_size: int) -> AsyncGenerator[Page[T | Misfit], None]:
+        of = self._selection
+        return self._client.pages(
+            of.resource, namespace=of.namespace, labels=of.labels, fields=of.fields, page_size=page_size
+        )
 
     def _loaded(self, resource_version: str) -> None:
         self._copy.complete(resource_version)
         self._must_load = False
         self._page_size = self._selection.page_size
-        self._progressed = True
+        self._verified = True
 
     async def _apply(self, told: AsyncIterator[Told[T]]) -> None:
         async for event in told:
-            self._progressed = True
+            if not self._progressed:
+                self._progressed = self._verified = True
+                self._well()
             if isinstance(event, Bookmark):
                 self._copy.advance(event.resource_version)
             else:
@@ -201,9 +254,8 @@ class Follower(Generic[T]):
             ):
                 yield heard
         except TimeoutError as error:
-            if self._must_load:
-                silence = f"{of.silence.total_seconds():g} s"
-                raise Unreachable(f"watch {of.resource}: nothing heard for {silence}", sent=True) from error
+            silence = f"{of.silence.total_seconds():g} s"
+            raise _WentSilent(f"watch {of.resource}: nothing heard for {silence}", sent=True) from error
 
     async def _unless_silent(
         self, told: AsyncIterator[Told[T]], limit: asyncio.Timeout
@@ -216,6 +268,7 @@ class Follower(Generic[T]):
         loop = asyncio.get_running_loop()
         patience = self._selection.silence.total_seconds()
         self.heard = last = loop.time()
+        well = loop.call_later(_WELL_AFTER.total_seconds(), self._stands)
         watchdog: asyncio.TimerHandle
 
         def look() -> None:
@@ -233,3 +286,4 @@ class Follower(Generic[T]):
                 yield event
         finally:
             watchdog.cancel()
+            well.cancel()

@@ -5,11 +5,11 @@ credentials. There are two kinds: HTTP (`haulout.kube.network.http`), and in-pro
 above this line can tell them apart.
 
 A transport answers with whatever status the server gave. It raises only `Unreachable` (no answer), `CredentialsError`,
-or `GarbledAnswer` (the answer broke off). It never retries, except once after a 401 with fresh credentials: only it can
-know that they were stale.
+`GarbledAnswer` (the answer broke off), and what a request's `may_leave` raises. It never retries, except once after a
+401 with fresh credentials: only it can know that they were stale.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 from typing import Protocol
@@ -28,6 +28,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     accept: str = "application/json"
     # For a stream this bounds the time until the answer begins, not how long it may last.
     timeout: timedelta = timedelta(seconds=30)
+    # Asked when a connection is there and nothing stands between this and the first byte; raises to keep it back.
+    may_leave: Callable[[], None] | None = None
 
 
 class Response(msgspec.Struct, frozen=True):

@@ -126,6 +126,8 @@ class InProcessTransport:
         if self._line.is_cut or self._is_closed:
             await self._clock.sleep(timedelta())
             raise self._broken(request, sent=False)
+        if request.may_leave:
+            request.may_leave()
         breaks = self._line.breaks
 
         async def wait(duration: timedelta | None, *, until: Callable[[], bool] = lambda: False) -> None:
