@@ -17,16 +17,26 @@ help: ## this list
 
 install: $(STAMP) ## the virtual environment, from the locked requirements
 
+# A virtual environment that lost its Python, or was made by another, is made anew: then the stamp must not count.
+ifneq ($(wildcard $(STAMP)),)
+ifneq ($(shell $(BIN)/python -c 'import sys, pip; print(sys.version_info >= (3, 11))' 2>/dev/null),True)
+$(shell rm -f $(STAMP) $(BENCH_STAMP))
+endif
+endif
+
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+OFFLINE := { echo "make: the packages of requirements/*.txt cannot be installed; is the package index reachable?" >&2; exit 1; }
+
 $(STAMP): requirements/dev.txt pyproject.toml
-	@[ -n "$(PYTHON)" ] || { echo "make: Haulout needs Python 3.11 or newer; install it, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
-	@[ -x $(BIN)/python ] || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "make: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: Haulout needs Python 3.11 or newer; install it, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); echo "make: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV) ..."
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@$(PIP) --require-hashes -r requirements/dev.txt || $(OFFLINE)
+	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP) requirements/bench.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/bench.txt
+	@$(PIP) --require-hashes -r requirements/bench.txt || $(OFFLINE)
 	@touch $@
 
 lint: install ## style, types, layers

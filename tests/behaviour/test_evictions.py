@@ -64,7 +64,7 @@ async def test_an_eviction_spares_another_pod_of_the_same_name(cluster: Cluster)
 
 async def test_a_pod_that_is_not_there_is_not_found(cluster: Cluster) -> None:
     client = await cluster.client()
-    with pytest.raises(errors.NotFound, match=r"evict pods .*/nobody"):
+    with pytest.raises(errors.NotFound, match=r"evicting pods .*/nobody"):
         await client.evict("nobody", namespace=cluster.namespace)
 
 

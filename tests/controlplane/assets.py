@@ -96,8 +96,8 @@ def _programs_in(folders: list[Path]) -> dict[str, Path]:
 
 def _what_to_do(missing: list[str], *, why: str) -> str:
     return (
-        f"no {', '.join(missing)} for a control plane ({' '.join(why.split())}): install {toolchain.WANTED}, "
-        "or set KUBEBUILDER_ASSETS to a folder that has them"
+        f"no {', '.join(missing)} for a control plane ({' '.join(why.split())}): install {toolchain.WANTED} and "
+        "let it reach a Go module proxy, or set KUBEBUILDER_ASSETS to a folder that has them"
     )
 
 

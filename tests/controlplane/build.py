@@ -71,7 +71,7 @@ def _workshop(folder: Path) -> Iterator[Path]:
 
 
 def _write_module(go: Path, workshop: Path, *, say: Callable[[str], None]) -> None:
-    say(f"downloading the source of Kubernetes {KUBERNETES}; the first build takes some five minutes")
+    say(f"downloading the source of Kubernetes {KUBERNETES}; the first build takes some six minutes")
     module = f"k8s.io/kubernetes@{KUBERNETES}"
     download = json.loads(_go(go, "mod", "download", "-json", module, folder=workshop, doing=f"downloading {module}"))
     source = json.loads(_go(go, "mod", "edit", "-json", download["GoMod"], folder=workshop, doing=f"reading {module}"))

@@ -4,6 +4,7 @@ The Go on PATH is asked for its version inside a module that wants the version w
 versions of itself (GOTOOLCHAIN=auto, its default) then does so, and only one that may not is too old.
 """
 
+import json
 import os
 import re
 import shutil
@@ -40,9 +41,12 @@ def find(*, caches: Path, say: Callable[[str], None]) -> Path:
 
 
 def reason(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the last thing a program said, which for Go and pip is why it failed."""
-    said = (done.stderr.strip() or done.stdout.strip()).splitlines()
-    return said[-1].strip() if said else f"exit code {done.returncode}"
+    """Return the last thing a program said, which for Go and pip is why it failed; asked for JSON, Go says it there."""
+    try:
+        return str(json.loads(done.stdout)["Error"])
+    except (ValueError, LookupError, TypeError):
+        said = (done.stderr.strip() or done.stdout.strip()).splitlines()
+        return said[-1].strip() if said else f"exit code {done.returncode}"
 
 
 def _is_new_enough(go: Path) -> bool:

@@ -209,7 +209,7 @@ async def test_a_server_in_trouble_is_asked_less_and_less_often(clock: Clock, ca
         before = len(world.transport.requests)
         await world.settle(600)
         assert len(world.transport.requests) - before < 45
-        assert "watch nodes" in (world.cache.health().problem or "")
+        assert "watching nodes" in (world.cache.health().problem or "")
         world.transport.faults.clear()
         world.put("n1")
         await world.settle(31)

@@ -153,7 +153,7 @@ async def test_a_read_is_repeated_whatever_went_wrong(clock: Clock) -> None:
 
 async def test_repeating_ends(clock: Clock) -> None:
     client, transport = a_client(clock, *[BROKEN] * 9)
-    with pytest.raises(errors.ServerFailure, match="get nodes n1: etcdserver: leader changed"):
+    with pytest.raises(errors.ServerFailure, match="getting nodes n1: etcdserver: leader changed"):
         await client.get(NODES, "n1")
     assert len(transport.requests) == 4
 
@@ -242,7 +242,7 @@ async def test_a_fenced_client_asks_for_leave_before_each_write_and_each_repetit
 )
 async def test_each_refusal_is_its_own_error(clock: Clock, code: int, reason: str, kind: type[errors.ApiError]) -> None:
     client, _ = a_client(clock, *[refusal(code, reason)] * 4)
-    with pytest.raises(errors.ApiError, match=r"create leases\.coordination\.k8s\.io kube/a: no") as caught:
+    with pytest.raises(errors.ApiError, match=r"creating leases\.coordination\.k8s\.io kube/a: no") as caught:
         await client.create(LEASES, {"metadata": {"name": "a"}}, namespace="kube")
     assert type(caught.value) is kind
     assert (caught.value.code, caught.value.reason) == (code, reason)
@@ -255,7 +255,7 @@ async def test_each_refusal_is_its_own_error(clock: Clock, code: int, reason: st
         (b'{"metadata": {"name"', 'got {"metadata": {"name"; is a proxy'),
         (b"", "got nothing at all"),
         (b"\x16\x03\x01\x02", "expected JSON"),
-        (b'{"metadata": []}', r"does not fit: Expected `object`, got `array` - at `$.metadata`"),
+        (b'{"metadata": []}', r"not what Kubernetes would say: Expected `object`, got `array` - at `$.metadata`"),
     ],
 )
 async def test_an_answer_that_is_not_kubernetes_is_shown_in_one_line(clock: Clock, garbage: bytes, shown: str) -> None:
@@ -263,7 +263,7 @@ async def test_an_answer_that_is_not_kubernetes_is_shown_in_one_line(clock: Cloc
     with pytest.raises(errors.GarbledAnswer) as caught:
         await client.get(NODES, "n1")
     assert shown in str(caught.value)
-    assert str(caught.value).startswith("get nodes n1: ")
+    assert str(caught.value).startswith("getting nodes n1: ")
     assert "\n" not in str(caught.value)
 
 
@@ -277,13 +277,13 @@ async def test_a_page_of_html_with_an_error_code_is_a_refusal_that_shows_it(cloc
 async def test_a_misfit_in_a_list_is_named(clock: Clock) -> None:
     page = {"items": [NODE, {"metadata": {"name": "bad"}, "spec": {"taints": "all"}}]}
     client, _ = a_client(clock, answer(page))
-    with pytest.raises(errors.GarbledAnswer, match="list nodes: bad does not fit its kind: Expected `array`"):
+    with pytest.raises(errors.GarbledAnswer, match="listing nodes: bad does not fit its kind: Expected `array`"):
         await client.list(NODES)
 
 
 async def test_a_watch_that_is_refused_raises_the_refusal(clock: Clock) -> None:
     client, _ = a_client(clock, refusal(403, "Forbidden", 'nodes is forbidden: User "eve" cannot watch'))
-    with pytest.raises(errors.Forbidden, match='watch nodes: nodes is forbidden: User "eve"'):
+    with pytest.raises(errors.Forbidden, match='watching nodes: nodes is forbidden: User "eve"'):
         async with client.watch(NODES):
             pass
 
@@ -291,7 +291,7 @@ async def test_a_watch_that_is_refused_raises_the_refusal(clock: Clock) -> None:
 async def test_an_error_in_a_watch_is_raised_as_what_it_is(clock: Clock) -> None:
     gone = {"type": "ERROR", "object": json.loads(refusal(410, "Expired", "too old resource version: 5 (9)").body)}
     client, _ = a_client(clock, answer(gone))
-    with pytest.raises(errors.Expired, match="watch nodes: too old resource version"):
+    with pytest.raises(errors.Expired, match="watching nodes: too old resource version"):
         async with client.watch(NODES, resource_version="5") as told:
             assert [event async for event in told] == []
 
@@ -348,7 +348,22 @@ async def test_a_list_of_nothing_may_say_null(clock: Clock) -> None:
 @pytest.mark.parametrize("other", [{}, {"metadata": {"name": "n2"}}], ids=["nothing", "another"])
 async def test_an_answer_about_something_else_is_not_taken_for_the_object(clock: Clock, other: Any) -> None:
     client, _ = a_client(clock, answer(other), answer(other))
-    with pytest.raises(errors.GarbledAnswer, match="get nodes n1: the answer is"):
+    with pytest.raises(errors.GarbledAnswer, match="getting nodes n1: the answer is"):
         await client.get(NODES, "n1")
-    with pytest.raises(errors.GarbledAnswer, match="get nodes n1: the answer is"):
+    with pytest.raises(errors.GarbledAnswer, match="getting nodes n1: the answer is"):
         await client.get(NODES.of(RawObject), "n1")
+
+
+async def test_a_server_that_sends_us_elsewhere_says_where(clock: Clock) -> None:
+    client, _ = a_client(clock, answer(b"", status=302, headers={"location": "https://login.example"}))
+    with pytest.raises(errors.ApiError, match=r"HTTP 302: go to https://login\.example"):
+        await client.get(NODES, "n1")
+
+
+async def test_who_wants_to_know_is_told_why_a_request_is_repeated(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    client, _ = a_client(clock, THROTTLED, answer(NODE))
+    await client.get(NODES, "n1")
+    assert "getting nodes n1: slow down; trying again in 3s" in caplog.text

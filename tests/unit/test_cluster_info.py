@@ -236,7 +236,7 @@ async def test_nothing_is_granted_to_nobody(clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("given", "error", "message"),
     [
-        (refusal(401, "Unauthorized"), Unauthorized, "get the server's version"),
+        (refusal(401, "Unauthorized"), Unauthorized, "getting the server's version"),
         (refusal(503, "ServiceUnavailable", "etcd is down"), ServerFailure, "etcd is down"),
         (answer(b"<html><title>Sign in</title></html>"), GarbledAnswer, "an HTML page titled 'Sign in'; is a proxy"),
         (answer(b"not here", status=404), GarbledAnswer, "does not look like a Kubernetes API server: its /version"),

@@ -246,7 +246,7 @@ def test_without_any_go_one_line_says_what_to_install() -> None:
     said = str(problem.value)
     assert said.startswith("no etcd, kube-apiserver, kubectl for a control plane (")
     assert "ERROR: no index" in said
-    assert "install Go 1.26 or newer, or set KUBEBUILDER_ASSETS" in said
+    assert "install Go 1.26 or newer and let it reach a Go module proxy, or set KUBEBUILDER_ASSETS" in said
     assert "\n" not in said
 
 

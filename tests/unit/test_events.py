@@ -291,7 +291,7 @@ async def test_events_that_are_forbidden_are_dropped_with_one_line(
     assert world.recorder.dropped == 20
     assert len(world.transport.asked(path="events")) == 20, "none was tried again"
     assert len(warnings(caplog)) == 1
-    assert "events are dropped, 1 so far: create events.events.k8s.io default/n1." in warnings(caplog)[0]
+    assert "events are dropped, 1 so far: creating events.events.k8s.io default/n1." in warnings(caplog)[0]
 
 
 async def test_events_in_a_namespace_that_goes_are_dropped_quietly(

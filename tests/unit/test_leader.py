@@ -457,7 +457,7 @@ async def test_a_lease_that_was_deleted_and_cannot_be_created_again_is_lost_in_t
         world.cluster.remove("leases", "op", "haulout")
         a.transport.faults.before(method="POST", path="leases", answer=403, times=None)
         await world.pass_(10)
-        assert "it could not be renewed for 10 s: create leases.coordination.k8s.io haulout/op: " in a.ends[0]
+        assert "it could not be renewed for 10 s: creating leases.coordination.k8s.io haulout/op: " in a.ends[0]
 
 
 async def test_who_saw_a_leader_hold_a_lease_that_vanished_waits_for_it_to_run_out() -> None:

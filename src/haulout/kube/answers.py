@@ -155,7 +155,8 @@ def refusal(status: int, headers: Mapping[str, str], body: bytes, *, doing: str)
     except _UNDECODABLE:
         said = Status()
     if said.kind != "Status":
-        said = Status(code=status, message=f"HTTP {status}: {beginning(body) or 'no further word'}")
+        elsewhere = f"go to {headers['location']}" if "location" in headers else "no further word"
+        said = Status(code=status, message=f"HTTP {status}: {beginning(body) or elsewhere}")
     return from_status(said, code=status, retry_after=retry_after, doing=doing)
 
 
@@ -183,7 +184,7 @@ def from_status(
 def garbled(body: bytes, error: Exception, *, doing: str) -> GarbledAnswer:
     """Return the error for an answer that is not what a Kubernetes API server says."""
     if isinstance(error, msgspec.ValidationError):
-        return GarbledAnswer(f"{doing}: the server's answer does not fit: {error}")
+        return GarbledAnswer(f"{doing}: the answer is JSON, but not what Kubernetes would say: {error}")
     shown = beginning(body) or "nothing at all"
     hint = "is a proxy or a login page in between?"
     return GarbledAnswer(f"{doing}: expected JSON from a Kubernetes API server, got {shown}; {hint}")

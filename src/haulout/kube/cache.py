@@ -274,7 +274,7 @@ class Cache(Generic[R]):
             self._times_stale = 0
             return
         self._times_stale += 1
-        story = f"list {self.resource}: the server shows revision {resource_version}, {self._newest} was seen before"
+        story = f"listing {self.resource}: the server shows revision {resource_version}, {self._newest} was seen before"
         if self._times_stale < _INSISTENCE:
             raise StaleList(story)
         log.warning("%s; it insists, so etcd was restored from a backup: starting over", story)

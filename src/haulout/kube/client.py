@@ -15,6 +15,7 @@ client made with `fenced` has each write ask for leave when it is about to go ou
 leadership while its event loop stood still is kept from writing in the name of a leader it no longer is.
 """
 
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
@@ -24,6 +25,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from haulout.core import duration
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
 from haulout.errors import ApiError, Expired, GarbledAnswer, ServerFailure, TooManyRequests, Unreachable
@@ -32,6 +34,8 @@ from haulout.kube.objects import Bookmark, Misfit, Object, Page, Version, WatchE
 from haulout.kube.patches import Patch
 from haulout.kube.resources import PODS, Resource
 from haulout.kube.transport import Request, Response, Transport
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Query = tuple[tuple[str, str], ...]
@@ -83,7 +87,7 @@ class Client:
     async def get(self, resource: Resource[T], name: str, *, namespace: str | None = None, subresource: str = "") -> T:
         """Return one object as it is now."""
         path = resource.path(name, namespace=namespace, subresource=subresource)
-        doing = f"get {_named(resource, name, namespace, subresource)}"
+        doing = f"getting {_named(resource, name, namespace, subresource)}"
         body = await self._send(Request(method="GET", path=path), doing=doing)
         found = answers.decode(resource.model, body, doing=doing)
         answers.expect_name(found, name, doing=doing)
@@ -113,7 +117,7 @@ class Client:
         items = [item for page in pages for item in page.items]
         for item in items:
             if isinstance(item, Misfit):
-                raise GarbledAnswer(f"list {resource}: {item.key} does not fit its kind: {item.problem}")
+                raise GarbledAnswer(f"listing {resource}: {item.key} does not fit its kind: {item.problem}")
         return Page(metadata=pages[-1].metadata, items=tuple(items))  # type: ignore[arg-type]  # no misfit is left
 
     async def pages(
@@ -128,7 +132,7 @@ class Client:
     ) -> AsyncGenerator[Page[T | Misfit], None]:
         """Yield the pages of a list, all of the same moment; `Expired` when that moment is gone before the end."""
         path = resource.path(namespace=namespace)
-        doing = f"list {_named(resource, '', namespace)}"
+        doing = f"listing {_named(resource, '', namespace)}"
         query = _selection(labels, fields)
         query += (("resourceVersion", "0"),) if from_cache else ()
         query += (("limit", str(page_size)),) if page_size else ()
@@ -164,7 +168,7 @@ class Client:
         `resource_version`, and then a bookmark that says so. The iterator ends when the server ends the watch, raises
         `Expired` when the version is too old and `Unreachable` when the connection breaks.
         """
-        doing = f"watch {_named(resource, '', namespace)}"
+        doing = f"watching {_named(resource, '', namespace)}"
         query = (*_selection(labels, fields), ("watch", "true"), ("allowWatchBookmarks", "true"))
         query += (("resourceVersion", resource_version),) if resource_version else ()
         query += (("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")) if initial_list else ()
@@ -197,7 +201,7 @@ class Client:
         dry_run: bool = False,
     ) -> T:
         """Create an object; with `name` and `subresource`, post to that (a token, a binding)."""
-        doing = f"create {_named(resource, name or _name_in(body), namespace, subresource)}"
+        doing = f"creating {_named(resource, name or _name_in(body), namespace, subresource)}"
         path = resource.path(name, namespace=namespace, subresource=subresource)
         request = Request(
             method="POST", path=path, query=self._options(dry_run=dry_run), body=msgspec.json.encode(body)
@@ -218,7 +222,7 @@ class Client:
         """
         metadata = body["metadata"]
         name, namespace = metadata["name"], metadata.get("namespace")
-        doing = f"update {_named(resource, name, namespace, subresource)}"
+        doing = f"updating {_named(resource, name, namespace, subresource)}"
         path = resource.path(name, namespace=namespace, subresource=subresource)
         query = self._options(dry_run=dry_run)
         request = Request(method="PUT", path=path, query=query, body=msgspec.json.encode(body))
@@ -236,7 +240,7 @@ class Client:
         force: bool = False,
     ) -> T:
         """Change an object; `force` takes fields over from another manager, for an apply only."""
-        doing = f"patch {_named(resource, name, namespace, subresource)}"
+        doing = f"patching {_named(resource, name, namespace, subresource)}"
         request = Request(
             method="PATCH",
             path=resource.path(name, namespace=namespace, subresource=subresource),
@@ -268,7 +272,7 @@ class Client:
         request = Request(
             method="DELETE", path=resource.path(name, namespace=namespace), body=msgspec.json.encode(options)
         )
-        await self._send(request, doing=f"delete {_named(resource, name, namespace)}")
+        await self._send(request, doing=f"deleting {_named(resource, name, namespace)}")
 
     async def delete_all(
         self, resource: Resource[Any], *, namespace: str | None = None, labels: str = "", fields: str = ""
@@ -277,7 +281,7 @@ class Client:
         request = Request(
             method="DELETE", path=resource.path(namespace=namespace), query=_selection(labels, fields), body=b"{}"
         )
-        await self._send(request, doing=f"delete all {_named(resource, '', namespace)}")
+        await self._send(request, doing=f"deleting all {_named(resource, '', namespace)}")
 
     async def evict(
         self,
@@ -304,13 +308,13 @@ class Client:
             query=(("dryRun", "All"),) if dry_run else (),
             body=msgspec.json.encode(eviction),
         )
-        await self._send(request, doing=f"evict {_named(PODS, name, namespace)}", wait_when_throttled=False)
+        await self._send(request, doing=f"evicting {_named(PODS, name, namespace)}", wait_when_throttled=False)
 
     # About the cluster
 
     async def server_version(self) -> Version:
         """Return what the server says it is."""
-        doing = "get the server's version"
+        doing = "getting the server's version"
         return answers.decode(
             Version, await self._send(Request(method="GET", path="/version"), doing=doing), doing=doing
         )
@@ -343,6 +347,7 @@ class Client:
                 pause = self._pause(error, attempt=attempt, reading=reading, wait_when_throttled=wait_when_throttled)
                 if pause is None or attempt >= tries:
                     raise
+                log.info("%s; trying again in %s", error, duration.format(pause))
             await self.clock.sleep(pause)
             attempt += 1
 

@@ -199,7 +199,7 @@ class Follower(Generic[T]):
             elif event.ends_initial_list:
                 self._loaded(event.resource_version)
                 return
-        raise Unreachable(f"watch {self._selection.resource}: the server ended its list half-way", sent=True)
+        raise Unreachable(f"watching {self._selection.resource}: the server ended its list half-way", sent=True)
 
     async def _load_pages(self) -> None:
         self._copy.begin()
@@ -255,7 +255,7 @@ class Follower(Generic[T]):
                 yield heard
         except TimeoutError as error:
             silence = f"{of.silence.total_seconds():g} s"
-            raise _WentSilent(f"watch {of.resource}: nothing heard for {silence}", sent=True) from error
+            raise _WentSilent(f"watching {of.resource}: nothing heard for {silence}", sent=True) from error
 
     async def _unless_silent(
         self, told: AsyncIterator[Told[T]], limit: asyncio.Timeout
