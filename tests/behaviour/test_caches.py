@@ -199,6 +199,18 @@ async def test_a_line_that_goes_silent_is_given_up(cluster: Cluster) -> None:
         await eventually(cluster.clock, lambda: cache.get(written.key) is not None)
 
 
+async def test_a_server_that_was_set_back_is_followed_from_where_it_is(cluster: Cluster) -> None:
+    """After etcd is restored from a backup, a watch from before is a watch from the future: accepted, and silent."""
+    writer = await cluster.client()
+    client, wire = await cluster.client_on_a_wire()
+    async with following(maps_of(cluster, client, silence=3)) as cache:
+        cache.advance(str(int(cache.position) + 1_000_000))
+        wire.cut()
+        wire.mend()
+        written = await writer.create(MAPS, a_config_map("new"), namespace=cluster.namespace)
+        await eventually(cluster.clock, lambda: cache.get(written.key) is not None, within=90)
+
+
 async def test_who_wrote_can_wait_until_the_cache_has_seen_it(cluster: Cluster) -> None:
     client = await cluster.client()
     async with following(maps_of(cluster, client)) as cache:
