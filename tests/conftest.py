@@ -29,14 +29,6 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if config.getoption("--backend") == "real":
-        return
-    left_out = [item for item in items if item.get_closest_marker("real_only")]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in left_out]
-
-
 def pytest_asyncio_loop_factories(
     config: pytest.Config,  # noqa: ARG001 - the hook's signature
     item: pytest.Item,

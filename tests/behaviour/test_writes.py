@@ -230,7 +230,6 @@ async def test_a_write_cut_off_by_a_crash_is_never_done_twice(cluster: Cluster) 
     assert confirmed <= int(final["data"]["count"]) <= confirmed + len(uncertain)
 
 
-@pytest.mark.real_only
 async def test_a_strategic_patch_merges_lists_by_their_keys(cluster: Cluster) -> None:
     client = await cluster.client()
     name = f"{cluster.prefix}-n1"
@@ -241,7 +240,6 @@ async def test_a_strategic_patch_merges_lists_by_their_keys(cluster: Cluster) ->
     assert {condition.type for condition in node.status.conditions} == {"Drained", "MaintenancePlanned"}
 
 
-@pytest.mark.real_only
 async def test_an_apply_owns_its_fields_until_another_takes_them_by_force(cluster: Cluster) -> None:
     client = await cluster.client()
     other = Client(client.transport, clock=client.clock, random=client.random, field_manager="other")
@@ -254,7 +252,6 @@ async def test_an_apply_owns_its_fields_until_another_takes_them_by_force(cluste
     assert taken["data"] == {"x": "2"}
 
 
-@pytest.mark.real_only
 async def test_a_subresource_can_be_posted_to(cluster: Cluster) -> None:
     client = await cluster.client()
     pod = await client.create(PODS, a_pod("p1"), namespace=cluster.namespace)

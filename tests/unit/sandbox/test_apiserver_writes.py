@@ -6,6 +6,7 @@ from random import Random
 import pytest
 
 from haulout.core.clock import Clock
+from haulout.kube.transport import Request
 from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
 from support.asking import (
     JSON_PATCH,
@@ -278,11 +279,40 @@ async def test_a_version_in_a_merge_patch_is_a_precondition(cluster: ApiServer, 
     assert (code, status["reason"]) == (409, "Conflict")
 
 
-@pytest.mark.parametrize("kind", ["application/strategic-merge-patch+json", "application/apply-patch+yaml"])
-async def test_other_patches_are_not_supported(cluster: ApiServer, api: InProcessTransport, kind: str) -> None:
+async def test_a_patch_of_an_unknown_kind_is_not_supported(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_node())
-    code, status = await ask(api, "PATCH", f"{NODES}/n1", {}, kind=kind)
+    code, status = await ask(api, "PATCH", f"{NODES}/n1", {}, kind="application/magic-patch")
     assert (code, status["reason"]) == (415, "UnsupportedMediaType")
+
+
+async def test_a_strategic_patch_merges_lists_by_their_keys(cluster: ApiServer, api: InProcessTransport) -> None:
+    cluster.put(a_node())
+    for condition in ("Drained", "MaintenancePlanned"):
+        body = {"status": {"conditions": [{"type": condition, "status": "True"}]}}
+        kind = "application/strategic-merge-patch+json"
+        code, node = await ask(api, "PATCH", f"{NODES}/n1/status", body, kind=kind)
+        assert code == 200
+    assert {condition["type"] for condition in node["status"]["conditions"]} == {"Drained", "MaintenancePlanned"}
+
+
+async def test_an_apply_creates_and_then_owns_its_fields(cluster: ApiServer, api: InProcessTransport) -> None:
+    def applying(manager: str, **more: str) -> Request:
+        body = (
+            b"apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {since: 2026-01-05, by: %s}"
+            % manager.encode()
+        )
+        query = tuple({"fieldManager": manager, **more}.items())
+        return Request(
+            method="PATCH", path=f"{MAPS}/a", query=query, body=body, content_type="application/apply-patch+yaml"
+        )
+
+    assert (await api.send(applying("ada"))).status == 201
+    assert cluster.get("configmaps", "a", "shop")["data"] == {"since": "2026-01-05", "by": "ada"}
+    refused = await api.send(applying("bob"))
+    assert refused.status == 409
+    assert b'conflict with \\"ada\\"' in refused.body
+    assert (await api.send(applying("bob", force="true"))).status == 200
+    assert cluster.get("configmaps", "a", "shop")["data"]["by"] == "bob"
 
 
 async def test_a_patch_that_cannot_be_read_is_a_bad_request(cluster: ApiServer, api: InProcessTransport) -> None:

@@ -8,10 +8,9 @@
 
 No sockets, no threads, no chance but a seeded generator: a run repeats itself exactly. What it does it does as
 Kubernetes 1.36 does, down to the words of errors; the modules beside this one name the sources. What it does not do:
-strategic merge and server-side apply (415), admission, CRDs, authorization, defaulting, tables, garbage collection
-(propagationPolicy is accepted and changes nothing), managed fields. A namespace need not exist and goes at once when
-deleted. The two event APIs are separate here. No controller runs: pods stay terminating until `finish_deletion`,
-and a disruption budget's status is what a test wrote.
+admission, CRDs, authorization, defaulting, garbage collection (propagationPolicy is accepted and changes nothing). A
+namespace need not exist and goes at once when deleted. The two event APIs are separate here. No controller runs: pods
+stay terminating until `finish_deletion`, and a disruption budget's status is what a test wrote.
 """
 
 import copy

@@ -6,7 +6,7 @@ resourceVersion, resourceVersionMatch and limit, and its further pages show the 
 """
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
@@ -17,14 +17,21 @@ import msgspec
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request, Response
-from haulout.sandbox.apiserver import status
+from haulout.sandbox.apiserver import bodies, reviews, status
+from haulout.sandbox.apiserver.apply import APPLY_PATCH, apply, manager_of
+from haulout.sandbox.apiserver.binding import bind
 from haulout.sandbox.apiserver.discovery import AGGREGATED, VERSION, discovery
 from haulout.sandbox.apiserver.eviction import evict
 from haulout.sandbox.apiserver.kinds import KINDS, NAMESPACE, POD, JsonObject, Kind
 from haulout.sandbox.apiserver.patches import patched
+from haulout.sandbox.apiserver.rbac import User
 from haulout.sandbox.apiserver.selectors import Selection, selection
+from haulout.sandbox.apiserver.shapes import shape_of
 from haulout.sandbox.apiserver.status import NotYet, Refused, answer, bad_request
 from haulout.sandbox.apiserver.store import Store
+from haulout.sandbox.apiserver.strategic import STRATEGIC_MERGE_PATCH, strategic_merge
+from haulout.sandbox.apiserver.tables import asks_for_table, included, table, table_of
+from haulout.sandbox.apiserver.tokens import Tokens
 from haulout.sandbox.apiserver.watch import Watch
 from haulout.sandbox.apiserver.writes import Target, Writer
 
@@ -50,6 +57,11 @@ class Call:
     as_of: int | None  # a stale server: the revision its reads show
 
     @property
+    def manager(self) -> str:
+        """Return who is said to write."""
+        return manager_of(self.query.get("fieldManager", ""), self.target.who)
+
+    @property
     def selection(self) -> Selection:
         """Return what the selectors of the query select."""
         labels, fields = self.query.get("labelSelector", ""), self.query.get("fieldSelector", "")
@@ -66,12 +78,15 @@ class Server:
         self._store = store
         self._clock = clock
         self._random = random
+        self._tokens = Tokens(secret=random.randbytes(32), find_account=self._find_account)
 
     def answer(self, request: Request, *, who: str, attempt: int = 0, as_of: int | None = None) -> Response | Watch:
         """Return the answer; raises only `NotYet`."""
         try:
             if request.method == "GET" and (found := self._about_itself(request)):
                 return found
+            if request.method == "POST" and (review := self._review(request, who)):
+                return review
             target, collection = self._routed(request, who)
             call = Call(request=request, target=target, query=dict(request.query), attempt=attempt, as_of=as_of)
             return self._collection(call) if collection else self._object(call)
@@ -88,6 +103,30 @@ class Server:
         aggregated = "as=APIGroupDiscoveryList" in request.accept and request.path in ("/api", "/apis")
         found = discovery(self.kinds, request.path, aggregated=aggregated)
         return answer(200, found, content_type=AGGREGATED if aggregated else status.JSON) if found else None
+
+    def _review(self, request: Request, who: str) -> Response | None:
+        """Answer what is asked rather than stored: may I, who am I, whose is this token."""
+        match request.path.strip("/").split("/"):
+            case ["apis", group, "v1", plural] if group in _REVIEW_GROUPS:
+                namespace = ""
+            case ["apis", group, "v1", "namespaces", namespace, plural] if group in _REVIEW_GROUPS:
+                pass
+            case _:
+                return None
+        body = reviews.answer(
+            plural,
+            bodies.from_json(request.body or b"", "a review"),
+            caller=User(who, _EVERYBODYS_GROUPS),
+            authorizer=reviews.ALLOW_ALL,
+            tokens=self._tokens,
+            now=self._clock.now(),
+            namespace=namespace,
+        )
+        return None if body is None else answer(201, body)
+
+    def _find_account(self, namespace: str, name: str) -> JsonObject | None:
+        kind = next((kind for kind in self.kinds if kind.plural == "serviceaccounts"), None)
+        return self._store.get(kind, kind.key(namespace, name)) if kind else None
 
     def _routed(self, request: Request, who: str) -> tuple[Target, bool]:
         """Return what the path names, and whether that is a collection."""
@@ -126,7 +165,7 @@ class Server:
             case "GET" if call.query.get("watch", "") in ("1", "true"):
                 return self._watch(call)
             case "GET":
-                return answer(200, self._list(call))
+                return answer(200, self._shown_list(call, self._list(call)))
             case "POST" if not everywhere:
                 return answer(201, self.writer.create(call.target, _body(call)))
             case "DELETE" if not everywhere and kind is not NAMESPACE:
@@ -136,30 +175,91 @@ class Server:
 
     def _object(self, call: Call) -> Response:
         target = call.target
-        if target.subresource == "eviction" and target.kind is POD:
-            if call.request.method != "POST":
-                raise Refused(status.generic(405))
-            body = _body(call, expect=None)
-            options = body.get("deleteOptions") or {}
-            dry_run = target.dry_run or options.get("dryRun") == ["All"]
-            evicts = replace(target, subresource="", verb="evict", dry_run=dry_run)
-            return answer(201, evict(self.writer, evicts, body, attempt=call.attempt))
+        if target.subresource in _POD_ACTIONS and target.kind is POD:
+            return self._act_on_pod(call)
         if target.subresource and not (target.subresource == "status" and target.kind.has_status):
             raise Refused(status.generic(404))
         match call.request.method:
             case "GET":
-                return answer(200, self._get(call))
+                return answer(200, self._shown(call, self._get(call)))
             case "PUT":
-                result, created = self.writer.put(target, _body(call))
+                result, created = self.writer.put(target, _body(call), manager=call.manager)
                 return answer(201 if created else 200, result)
             case "PATCH":
-                return answer(200, self.writer.update(target, lambda obj: _patched(call, obj)))
+                return self._patch(call)
             case "DELETE" if not target.subresource:
                 options = _delete_options(call)
                 dry_run = target.dry_run or options.get("dryRun") == ["All"]
                 return answer(200, self.writer.delete(replace(target, dry_run=dry_run), options))
             case _:
                 raise Refused(status.generic(405))
+
+    def _act_on_pod(self, call: Call) -> Response:
+        target = call.target
+        if call.request.method != "POST":
+            raise Refused(status.generic(405))
+        if target.subresource == "binding":
+            return answer(201, bind(self.writer, replace(target, subresource="", verb="bind"), _body(call)))
+        body = _body(call, expect=None)
+        options = body.get("deleteOptions") or {}
+        dry_run = target.dry_run or options.get("dryRun") == ["All"]
+        evicts = replace(target, subresource="", verb="evict", dry_run=dry_run)
+        return answer(201, evict(self.writer, evicts, body, attempt=call.attempt))
+
+    def _patch(self, call: Call) -> Response:
+        if _content_type(call) == APPLY_PATCH:
+            return self._apply(call)
+        changed = self.writer.update(call.target, lambda obj: _patched(call, obj), manager=call.manager)
+        return answer(200, changed)
+
+    def _apply(self, call: Call) -> Response:
+        target, kind = call.target, call.target.kind
+        applied, shape = bodies.from_yaml(call.request.body or b""), shape_of(kind.api_version, kind.kind)
+        if shape is None:
+            raise _unsupported()
+
+        def change(current: JsonObject | None) -> JsonObject:
+            return apply(
+                current,
+                applied,
+                kind=kind,
+                shape=shape,
+                manager=call.query.get("fieldManager", ""),
+                now=self.writer.now(),
+                force=call.query.get("force") == "true",
+                subresource=target.subresource,
+            )
+
+        if self._store.get(kind, target.key) is None and not target.subresource:
+            return answer(201, self.writer.create(target, change(None)))
+        return answer(200, self.writer.update(target, change))
+
+    def _shown(self, call: Call, obj: JsonObject) -> JsonObject:
+        """Return the object as the caller wants to see it: as it is, or as a row of a table."""
+        if not asks_for_table(call.request.accept):
+            return obj
+        include = included(call.query.get("includeObject", ""))
+        return table_of(call.target.kind, obj, now=self._clock.now(), include=include)
+
+    def _shown_list(self, call: Call, listed: JsonObject) -> JsonObject:
+        if not asks_for_table(call.request.accept):
+            return listed
+        include = included(call.query.get("includeObject", ""))
+        kind, typed = call.target.kind, {"apiVersion": call.target.kind.api_version, "kind": call.target.kind.kind}
+        rows = [typed | item for item in listed["items"]]
+        return table(kind, rows, now=self._clock.now(), list_metadata=listed["metadata"], include=include)
+
+    def _shown_events(self, call: Call) -> Callable[[JsonObject], JsonObject] | None:
+        """Return how a watch shows objects; columns are told in its first event only."""
+        if not asks_for_table(call.request.accept):
+            return None
+        include, first = included(call.query.get("includeObject", "")), iter((True,))
+
+        def show(obj: JsonObject) -> JsonObject:
+            headers = next(first, False)
+            return table_of(call.target.kind, obj, now=self._clock.now(), include=include, headers=headers)
+
+        return show
 
     def _get(self, call: Call) -> JsonObject:
         target = call.target
@@ -236,7 +336,15 @@ class Server:
         now = self._clock.monotonic()
         seconds = _number(query, "timeoutSeconds") or _SHORTEST_WATCH_SECONDS * (1 + self._random.random())
         since = fresh if initial or not wanted else wanted
-        watch = Watch(self._store, chosen, since=since, bookmarks=bookmarks, now=now, ends_at=now + seconds)
+        watch = Watch(
+            self._store,
+            chosen,
+            since=since,
+            bookmarks=bookmarks,
+            now=now,
+            ends_at=now + seconds,
+            show=self._shown_events(call),
+        )
         if initial:
             try:
                 self._wait_for(call, wanted)
@@ -275,6 +383,9 @@ class _NoSuchPath(Exception):
     """Not even a group."""
 
 
+_POD_ACTIONS = {"eviction", "binding"}
+_REVIEW_GROUPS = {"authorization.k8s.io", "authentication.k8s.io"}
+_EVERYBODYS_GROUPS = ("system:masters", "system:authenticated")  # without RBAC everybody may do everything
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
@@ -301,11 +412,25 @@ def _check_type(body: JsonObject, version: str | None) -> None:
 
 
 def _patched(call: Call, obj: JsonObject) -> JsonObject:
-    new = patched(obj, call.request.body or b"", call.request.content_type)
+    if _content_type(call) == STRATEGIC_MERGE_PATCH:
+        shape = None if call.target.kind.custom else shape_of(call.target.kind.api_version, call.target.kind.kind)
+        if shape is None:
+            raise _unsupported()
+        new = strategic_merge(obj, bodies.from_json(call.request.body or b"", "a patch"), shape)
+    else:
+        new = patched(obj, call.request.body or b"", call.request.content_type)
     _check_type(new, call.target.kind.api_version)
     if not isinstance(new.get("metadata"), dict):
         new["metadata"] = {}
     return new
+
+
+def _content_type(call: Call) -> str:
+    return call.request.content_type.partition(";")[0]
+
+
+def _unsupported() -> Refused:
+    return Refused(status.failure(415, "UnsupportedMediaType", "415: Unsupported Media Type", {}))
 
 
 def _delete_options(call: Call) -> JsonObject:

@@ -7,7 +7,7 @@ has moved past the one the watch started from.
 """
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
@@ -24,10 +24,19 @@ class Watch:
     """A watch from one revision on. Times are seconds of the clock's `monotonic`."""
 
     def __init__(
-        self, store: Store, selection: Selection, *, since: int, bookmarks: bool, now: float, ends_at: float
+        self,
+        store: Store,
+        selection: Selection,
+        *,
+        since: int,
+        bookmarks: bool,
+        now: float,
+        ends_at: float,
+        show: Callable[[JsonObject], JsonObject] | None = None,
     ) -> None:
         self._store = store
         self._selection = selection
+        self._show = show
         self._started_from = self._seen = since
         self._ends_at = ends_at
         self._bookmark_at = self._next_bookmark(now) if bookmarks else None
@@ -36,7 +45,7 @@ class Watch:
 
     def begin(self, objects: Iterable[JsonObject], *, mark_end: bool) -> None:
         """Start with what there is."""
-        self._lines.extend(_line("ADDED", obj) for obj in objects)
+        self._lines.extend(self._change("ADDED", obj) for obj in objects)
         if mark_end:
             self._lines.append(self._bookmark(self._seen, annotations={INITIAL_EVENTS_END: "true"}))
 
@@ -77,10 +86,13 @@ class Watch:
         before, after = write.before, write.after
         matched = before is not None and self._selection.matches(before)
         if after is not None and self._selection.matches(after):
-            return _line("MODIFIED" if matched else "ADDED", after)
+            return self._change("MODIFIED" if matched else "ADDED", after)
         if before is not None and matched:
-            return _line("DELETED", stamped(before, write.revision))
+            return self._change("DELETED", stamped(before, write.revision))
         return None
+
+    def _change(self, kind: str, obj: JsonObject) -> bytes:
+        return _line(kind, self._show(obj) if self._show else obj)
 
     def _bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
         kind = self._selection.kind

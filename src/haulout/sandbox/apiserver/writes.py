@@ -14,8 +14,10 @@ from random import Random
 
 from haulout.core.clock import Clock
 from haulout.sandbox.apiserver import status
+from haulout.sandbox.apiserver.apply import track
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.patches import same_json
+from haulout.sandbox.apiserver.shapes import shape_of
 from haulout.sandbox.apiserver.store import Store
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -95,7 +97,7 @@ class Writer:
         new = kind.normal(body)
         return new if target.dry_run else self.store.write(kind, key, new, who=target.who, verb=target.verb)
 
-    def put(self, target: Target, body: JsonObject) -> tuple[JsonObject, bool]:
+    def put(self, target: Target, body: JsonObject, *, manager: str = "") -> tuple[JsonObject, bool]:
         """Replace the object; return the result and whether it was created (some kinds allow that)."""
         kind, meta = target.kind, body["metadata"]
         _check_namespace(target, meta)
@@ -110,10 +112,15 @@ class Writer:
         if creates:
             meta.pop("resourceVersion", None)
             return self.create(target, body), True
-        return self.update(target, lambda _: body), False
+        return self.update(target, lambda _: body, manager=manager), False
 
-    def update(self, target: Target, change: Callable[[JsonObject], JsonObject]) -> JsonObject:
-        """Store what `change` makes of the object, if the rules allow it; what changes nothing is not a write."""
+    def update(
+        self, target: Target, change: Callable[[JsonObject], JsonObject], *, manager: str | None = None
+    ) -> JsonObject:
+        """Store what `change` makes of the object, if the rules allow it; what changes nothing is not a write.
+
+        `manager` takes over the fields that it changes, where those are tracked; None if `change` saw to that.
+        """
         current = self.read(target)
         new = change(copy.deepcopy(current))
         meta, old = new["metadata"], current["metadata"]
@@ -122,6 +129,8 @@ class Writer:
         _check_version(target, meta, old)
         _keep_the_servers_part(target, new, current)
         _check_kept(target, meta, old)
+        if manager is not None:
+            new = self._tracked(target, current, new, manager)
         new = target.kind.normal(new)
         if "deletionTimestamp" in old and not meta.get("finalizers") and not old.get("deletionGracePeriodSeconds"):
             if not target.dry_run:
@@ -130,6 +139,21 @@ class Writer:
         if target.dry_run or same_json(new, current):
             return new
         return self.store.write(target.kind, target.key, new, who=target.who, verb=target.verb)
+
+    def _tracked(self, target: Target, current: JsonObject, new: JsonObject, manager: str) -> JsonObject:
+        kind = target.kind
+        shape = shape_of(kind.api_version, kind.kind)
+        if shape is None or not ({"managedFields"} & (set(current["metadata"]) | set(new["metadata"]))):
+            return new
+        return track(
+            current,
+            new,
+            kind=kind,
+            shape=shape,
+            manager=manager,
+            now=self.now(),
+            subresource=target.subresource,
+        )
 
     def delete(self, target: Target, options: JsonObject) -> JsonObject:
         """Delete, or begin to; return what the server answers."""

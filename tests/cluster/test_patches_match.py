@@ -1,0 +1,284 @@
+"""Strategic merge patches: the sandbox makes of an object what the real server makes of it."""
+
+import copy
+import json
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+import pytest
+
+from controlplane import ControlPlane
+from controlplane.shapes import shapes, written
+from haulout.sandbox import apiserver
+from haulout.sandbox.apiserver.kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.status import Refused
+from haulout.sandbox.apiserver.strategic import STRATEGIC_MERGE_PATCH, strategic_merge
+from support.matching import (
+    CONFIG_MAP,
+    DEPLOYMENT,
+    NODE,
+    POD,
+    SERVICE,
+    Real,
+    a_config_map,
+    a_node,
+    condition,
+    container,
+    content_of,
+    done,
+    owner,
+    shape,
+)
+
+
+def a_deployment() -> JsonObject:
+    pod = {
+        "containers": [
+            container(
+                "web",
+                ports=[{"containerPort": 80}, {"containerPort": 53, "protocol": "UDP"}, {"containerPort": 53}],
+                env=[{"name": "A", "value": "1"}, {"name": "B", "value": "2"}, {"name": "C", "value": "3"}],
+                args=["-v", "-x"],
+                volumeMounts=[{"name": "data", "mountPath": "/data"}],
+                resources={"requests": {"cpu": "100m", "memory": "1Gi"}},
+            ),
+            container("sidecar"),
+            container("proxy"),
+        ],
+        "volumes": [{"name": "data", "emptyDir": {}}, {"name": "conf", "configMap": {"name": "c"}}],
+        "tolerations": [{"key": "a", "operator": "Exists"}],
+        "nodeSelector": {"disk": "ssd", "zone": "a"},
+        "imagePullSecrets": [{"name": "s"}],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {
+            "name": "d",
+            "labels": {"app": "d", "tier": "front"},
+            "annotations": {"note": "x"},
+            "finalizers": ["example.com/a", "example.com/b", "example.com/c"],
+            "ownerReferences": [owner("1"), owner("2")],
+        },
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": {"app": "d"}},
+            "strategy": {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": 1, "maxUnavailable": "10%"}},
+            "template": {"metadata": {"labels": {"app": "d"}}, "spec": pod},
+        },
+    }
+
+
+def a_service() -> JsonObject:
+    ports = [{"name": "a", "port": 80}, {"name": "b", "port": 443}, {"name": "c", "port": 443, "protocol": "UDP"}]
+    spec = {"selector": {"app": "d"}, "ports": ports}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": "s"}, "spec": spec}
+
+
+def a_pod() -> JsonObject:
+    spec = {"containers": [container("web")], "tolerations": [{"key": "a", "operator": "Exists"}]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": spec}
+
+
+def in_pod(**spec: Any) -> JsonObject:
+    return {"spec": {"template": {"spec": spec}}}
+
+
+def in_web(**more: Any) -> JsonObject:
+    return in_pod(containers=[{"name": "web"} | more])
+
+
+CHANGES: dict[str, tuple[Kind, Callable[[], JsonObject], list[JsonObject]]] = {
+    "deployment": (
+        DEPLOYMENT,
+        a_deployment,
+        [
+            {"spec": {"replicas": 5}},
+            {"spec": {"replicas": None}},
+            {"metadata": {"labels": {"tier": None, "new": "1"}, "annotations": None}},
+            {"metadata": {"labels": {"$patch": "replace", "only": "this"}}},
+            {"metadata": {"labels": {"$patch": "delete"}}},
+            in_web(image="registry.example/web:2"),
+            in_pod(containers=[container("new")]),
+            in_pod(containers=[container("new", env=[{"name": "N", "value": None}]), {"name": "proxy", "tty": True}]),
+            in_pod(containers=[{"name": "sidecar", "$patch": "delete"}]),
+            in_pod(containers=[{"$patch": "replace"}, container("only")]),
+            in_pod(containers=[container("sidecar"), container("web")]),
+            in_pod(containers=[{"name": "web", "tty": True}, {"name": "web", "stdin": True}]),
+            {"spec": {"template": {"spec": {"$setElementOrder/containers": [{"name": "proxy"}, {"name": "web"}]}}}},
+            {
+                "spec": {
+                    "template": {
+                        "spec": {
+                            "$setElementOrder/containers": [{"name": "proxy"}, {"name": "new"}, {"name": "web"}],
+                            "containers": [container("new"), {"name": "sidecar", "$patch": "delete"}],
+                        }
+                    }
+                }
+            },
+            in_web(env=[{"name": "B", "value": "9"}, {"name": "D", "value": "4"}]),
+            in_web(env=[{"name": "B", "$patch": "delete"}]),
+            in_web(env=None),
+            in_web(
+                **{"$setElementOrder/env": [{"name": "C"}, {"name": "A"}], "env": [{"name": "B", "$patch": "delete"}]}
+            ),
+            in_web(ports=[{"containerPort": 53, "name": "dns"}]),
+            in_web(ports=[{"containerPort": 8080}]),
+            in_web(args=["-q"]),
+            in_web(resources={"requests": {"cpu": 1, "memory": None}, "limits": {"cpu": "2"}}),
+            in_web(volumeMounts=[{"mountPath": "/more", "name": "conf"}]),
+            in_web(securityContext={"$patch": "delete"}, livenessProbe={"$patch": "delete"}),
+            in_web(livenessProbe={"httpGet": {"port": "http", "path": "/"}, "periodSeconds": None}),
+            in_pod(volumes=[{"name": "data", "$retainKeys": ["name", "configMap"], "configMap": {"name": "z"}}]),
+            in_pod(volumes=[{"name": "more", "emptyDir": {}}, {"name": "conf", "configMap": {"optional": True}}]),
+            in_pod(tolerations=[{"key": "b", "operator": "Exists"}]),
+            in_pod(nodeSelector={"zone": "b"}),
+            in_pod(imagePullSecrets=[{"name": "t"}]),
+            in_pod(affinity={"nodeAffinity": {"$patch": "delete"}}),
+            {"spec": {"strategy": {"$retainKeys": ["type"], "type": "Recreate"}}},
+            {"spec": {"strategy": {"rollingUpdate": {"maxSurge": "50%"}}}},
+            {"metadata": {"finalizers": ["example.com/d", "example.com/a"]}},
+            {"metadata": {"$deleteFromPrimitiveList/finalizers": ["example.com/b", "example.com/z"]}},
+            {
+                "metadata": {
+                    "$deleteFromPrimitiveList/finalizers": ["example.com/a"],
+                    "$setElementOrder/finalizers": ["example.com/c", "example.com/e", "example.com/b"],
+                    "finalizers": ["example.com/e"],
+                }
+            },
+            {"metadata": {"finalizers": None}},
+            {"metadata": {"finalizers": []}},
+            {"metadata": {"ownerReferences": [owner("2", controller=True), owner("3")]}},
+            {"metadata": {"ownerReferences": [{"uid": "1", "$patch": "delete"}]}},
+            {"metadata": {"ownerReferences": [{"$patch": "replace"}]}},
+        ],
+    ),
+    "service": (
+        SERVICE,
+        a_service,
+        [
+            {"spec": {"ports": [{"port": 80, "targetPort": 8080}]}},
+            {"spec": {"ports": [{"port": 8080, "name": "d"}]}},
+            {"spec": {"ports": [{"port": 443, "targetPort": 1}]}},
+            {"spec": {"ports": [{"port": 443, "$patch": "delete"}]}},
+            {"spec": {"$setElementOrder/ports": [{"port": 443}, {"port": 80}], "ports": [{"port": 80, "name": "z"}]}},
+            {"spec": {"selector": {"app": None, "b": "c"}}},
+        ],
+    ),
+    "config map": (
+        CONFIG_MAP,
+        a_config_map,
+        [
+            {"data": {"x": None, "z": "3"}},
+            {"data": None},
+            {"data": {"$patch": "replace", "q": "9"}},
+            {"binaryData": {"b": "AAEC"}, "immutable": True},
+            {"unknown": {"a": [1]}},
+        ],
+    ),
+    "pod": (
+        POD,
+        a_pod,
+        [
+            {"metadata": {"labels": {"a": "b"}}},
+            {"spec": {"activeDeadlineSeconds": 60, "containers": [{"name": "web", "image": "registry.example/w:2"}]}},
+            {"spec": {"tolerations": [{"key": "a", "operator": "Exists"}, {"key": "b", "operator": "Exists"}]}},
+        ],
+    ),
+    "node": (
+        NODE,
+        a_node,
+        [
+            {"spec": {"unschedulable": True}},
+            {"spec": {"taints": [{"key": "c", "effect": "NoSchedule"}]}},
+            {"spec": {"taints": [{"key": "a", "effect": "NoSchedule", "value": "v"}]}},
+            {"spec": {"taints": None}},
+            {"spec": {"podCIDRs": ["10.0.0.0/24"], "podCIDR": "10.0.0.0/24"}},
+        ],
+    ),
+}
+
+
+STATUS_CHANGES: list[JsonObject] = [
+    {"status": {"conditions": [condition("Ready"), condition("DiskPressure", "False")]}},
+    {"status": {"conditions": [condition("Ready", "Unknown")]}},
+    {"status": {"conditions": [condition("Drained"), condition("Ready")]}},
+    {"status": {"conditions": [{"type": "DiskPressure", "$patch": "delete"}]}},
+    {"status": {"$setElementOrder/conditions": [{"type": "Drained"}, {"type": "Ready"}]}},
+    {"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "n"}]}},
+    {"status": {"addresses": [{"type": "InternalIP", "address": "10.0.0.2"}]}},
+    {"status": {"capacity": {"cpu": 4, "memory": "8Gi"}, "volumesInUse": ["a", "b"]}},
+    {"status": {"capacity": {"cpu": None}, "volumesInUse": ["c"], "nodeInfo": {"kubeletVersion": "v1.36.3"}}},
+]
+
+REFUSED: list[JsonObject] = [
+    in_pod(containers=[{"image": "x"}]),
+    in_pod(containers=[{"$patch": "delete"}]),
+    in_pod(containers=[{"$patch": "unheard-of", "name": "web"}]),
+    in_pod(containers=[{"$patch": "merge", "name": "web"}]),
+    in_pod(containers=["a"]),
+    in_pod(containers=[["a"]]),
+    in_pod(containers=[None]),
+    in_pod(**{"$patch": "merge"}),
+    in_pod(**{"$patch": "x", "nodeSelector": {"a": [1, True, None, 1.5, 1e21]}}),
+    in_pod(**{"$setElementOrder/foo": []}),
+    in_pod(**{"$setElementOrder/nodeName": []}),
+    in_pod(**{"$setElementOrder/containers": None}),
+    in_pod(**{"$setElementOrder/containers": {}}),
+    in_pod(**{"$setElementOrder/containers": ["web"], "containers": [{"name": "web"}]}),
+    in_pod(**{"$setElementOrder/containers": [{"name": "z"}], "containers": [{"name": "web", "tty": True}]}),
+    in_pod(
+        **{"$setElementOrder/containers": [{"name": "web"}], "containers": [{"name": "web"}, {"$patch": "replace"}]}
+    ),
+    in_pod(**{"$setElementOrder": []}),
+    in_pod(**{"$retainKeys": "a"}),
+    in_pod(**{"$retainKeys": ["a"], "nodeName": "x"}),
+    {"metadata": {"$deleteFromPrimitiveList": ["a"]}},
+    {"metadata": {"$deleteFromPrimitiveList/finalizers": [1]}},
+    {"metadata": {"finalizers": [["a"], ["b"]]}},
+]
+
+
+def test_the_shapes_that_we_ship_are_those_of_the_real_server(control_plane: ControlPlane) -> None:
+    shipped = resources.files(apiserver).joinpath("shapes.json").read_text()
+    assert shipped == written(shapes(control_plane))
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_a_strategic_merge_patch_does_what_the_real_server_does(
+    control_plane: ControlPlane, namespace: str, name: str
+) -> None:
+    kind, make, patches = CHANGES[name]
+    real = Real(control_plane, namespace, kind=kind, name=make()["metadata"]["name"])
+    live = real.create(make())
+    for patch in patches:
+        wanted = done(real.ask("PATCH", patch, query="dryRun=All", content=STRATEGIC_MERGE_PATCH))
+        ours = strategic_merge(copy.deepcopy(live), copy.deepcopy(patch), shape(kind))
+        assert content_of(real.try_out(ours)) == content_of(wanted), patch
+    real.ask("DELETE")
+
+
+def test_a_strategic_merge_patch_of_a_status_does_what_the_real_server_does(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    real = Real(control_plane, namespace, kind=NODE, name="patched-node")
+    live = real.create(a_node())
+    for patch in STATUS_CHANGES:
+        ours = strategic_merge(copy.deepcopy(live), copy.deepcopy(patch), shape(NODE))
+        expected = real.try_out(ours, sub="status")
+        live = done(real.ask("PATCH", patch, sub="status", content=STRATEGIC_MERGE_PATCH))
+        assert content_of(expected) == content_of(live), patch
+    real.ask("DELETE")
+
+
+@pytest.mark.parametrize("patch", REFUSED, ids=json.dumps)
+def test_a_wrong_strategic_merge_patch_is_refused_as_the_real_server_refuses_it(
+    control_plane: ControlPlane, namespace: str, patch: JsonObject
+) -> None:
+    real = Real(control_plane, namespace, kind=DEPLOYMENT, name="d")
+    live = real.create(a_deployment())
+    said = real.ask("PATCH", patch, query="dryRun=All", content=STRATEGIC_MERGE_PATCH).json()
+    with pytest.raises(Refused) as refused:
+        strategic_merge(live, copy.deepcopy(patch), shape(DEPLOYMENT))
+    assert refused.value.status == said

@@ -1,0 +1,102 @@
+"""The sandbox's API server binds pods, and reads quantities, as the real one does."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from controlplane import ControlPlane
+from haulout.core.quantity import Quantity, parse
+from haulout.core.virtual import VirtualClock
+from haulout.kube.transport import Request
+from haulout.sandbox.apiserver import ApiServer
+
+Ask = Callable[[str, str, Any], tuple[int, Any]]
+ZONE = {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1", "other": "label"}
+VOLATILE = ("uid", "resourceVersion", "creationTimestamp", "managedFields", "namespace", "deletionTimestamp")
+
+
+def test_a_pod_is_bound_once_and_for_all(control_plane: ControlPlane, namespace: str) -> None:
+    def real(method: str, path: str, body: Any) -> tuple[int, Any]:
+        answer = control_plane.request(method, path, body)
+        return answer.status, answer.json()
+
+    told = _story(real, namespace=namespace, node=f"{namespace}-n1")
+    assert told == asyncio.run(_in_memory(namespace=namespace, node=f"{namespace}-n1"))
+
+
+async def _in_memory(*, namespace: str, node: str) -> list[Any]:
+    cluster = ApiServer(VirtualClock())
+    server = cluster.transport()._server
+
+    def ask(method: str, path: str, body: Any) -> tuple[int, Any]:
+        content = None if body is None else msgspec.json.encode(body)
+        answer = server.answer(Request(method=method, path=path, body=content), who="test")
+        return answer.status, msgspec.json.decode(answer.body)  # type: ignore[union-attr]  # no watch
+
+    return _story(ask, namespace=namespace, node=node)
+
+
+def _story(ask: Ask, *, namespace: str, node: str) -> list[Any]:
+    """Bind, in every way that can go right or wrong; return all that was said."""
+    pods = f"/api/v1/namespaces/{namespace}/pods"
+
+    def pod(name: str, **spec: Any) -> str:
+        containers = {"containers": [{"name": "main", "image": "main"}]}
+        status, made = ask("POST", pods, {"metadata": {"name": name}, "spec": containers | spec})
+        assert status == 201, made
+        uid: str = made["metadata"]["uid"]
+        return uid
+
+    def bind(name: str, to: Any = None, url: str = "", **meta: Any) -> Any:
+        target = {"kind": "Node", "name": node} if to is None else to
+        body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name, **meta}, "target": target}
+        return ask("POST", f"{pods}/{url or name}/binding", body)
+
+    def shown(name: str) -> Any:
+        _, found = ask("GET", f"{pods}/{name}", None)
+        meta, spec, status = found["metadata"], found["spec"], found["status"]
+        conditions = [{k: v for k, v in it.items() if "Time" not in k} for it in status.get("conditions", [])]
+        kept = {key: value for key, value in meta.items() if key not in VOLATILE}
+        return kept, spec.get("nodeName"), status["phase"], conditions
+
+    ask("POST", "/api/v1/nodes", {"metadata": {"name": node, "labels": ZONE}})
+    uid = pod("a")
+    wrong = "00000000-0000-0000-0000-000000000000"
+    told = [
+        ("no pod", bind("nobody")),
+        ("another uid", _without(bind("a", uid=wrong), uid)),
+        ("another name", bind("a", url="b")),
+        ("no node", bind("a", to={"kind": "Node"})),
+        ("no such kind", bind("a", to={"kind": "Pod", "name": "x"})),
+        ("bound", bind("a", uid=uid, annotations={"by": "us"}), shown("a")),
+        ("bound already", bind("a")),
+    ]
+    pod("gated", schedulingGates=[{"name": "example.com/wait"}])
+    told.append(("gated", bind("gated")))
+    pod("c")
+    told.append(("to a node that is not there", bind("c", to={"name": "nowhere"}), shown("c")))
+    ask("DELETE", f"/api/v1/nodes/{node}", None)
+    return told
+
+
+def _without(answer: tuple[int, Any], uid: str) -> tuple[int, Any]:
+    status, body = answer
+    return status, msgspec.json.decode(msgspec.json.encode(body).replace(uid.encode(), b"UID"))
+
+
+def test_quantities_are_written_as_the_server_writes_them(control_plane: ControlPlane, namespace: str) -> None:
+    plain = "0 100m 0.1 1.5Gi 1024Mi 0.5Ki 2000 1000m 129e6 0.0000000001 .5 1234567890123456789 3Ei 9Ei 1.0001Ki"
+    texts = [*plain.split(), "1e-9", "12k", "7Pi", "0.25Ti", "1000Ki", "8Ki", "1024e3", "0e5", "123456789n", "1000000u"]
+    containers = [
+        {"name": f"c{number}", "image": "c", "resources": {"requests": {"memory": text}}}
+        for number, text in enumerate(texts)
+    ]
+    pod = {"metadata": {"name": "quantities"}, "spec": {"containers": containers}}
+    answer = control_plane.request("POST", f"/api/v1/namespaces/{namespace}/pods?dryRun=All", pod)
+    assert answer.status == 201, answer.body
+    shown = [it["resources"]["requests"]["memory"] for it in answer.json()["spec"]["containers"]]
+    # What a pod asks for is rounded up to thousandths when it is defaulted.
+    wanted = [Quantity(parse(text).milli * 10**6, parse(text).style) for text in texts]
+    assert shown == [str(quantity) for quantity in wanted]

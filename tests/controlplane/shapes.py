@@ -1,0 +1,105 @@
+"""Writes the sandbox's `shapes.json`: what the real server's OpenAPI says about merging the built-in types.
+
+    cd tests && python -m controlplane.shapes > ../src/haulout/sandbox/apiserver/shapes.json
+
+Only types that some kind uses are kept, and of them only what merging needs: no descriptions, no rules. References to a
+type that is a single value in JSON (a time, a quantity) become that value.
+"""
+
+import json
+import sys
+from typing import Any
+
+from controlplane.process import ControlPlane
+from haulout.sandbox.apiserver.shapes import Term, term_of
+
+GROUPS = (
+    "api/v1",
+    "apis/apps/v1",
+    "apis/batch/v1",
+    "apis/policy/v1",
+    "apis/coordination.k8s.io/v1",
+    "apis/events.k8s.io/v1",
+    "apis/rbac.authorization.k8s.io/v1",
+    "apis/scheduling.k8s.io/v1",
+    "apis/storage.k8s.io/v1",
+    "apis/apiextensions.k8s.io/v1",
+    "apis/admissionregistration.k8s.io/v1",
+    "apis/discovery.k8s.io/v1",
+    "apis/networking.k8s.io/v1",
+    "apis/autoscaling/v2",
+)
+_PREFIX = "#/components/schemas/"
+_SPECIAL: dict[str, Term] = {  # as kube-openapi's schemaconv has them, whatever their schema says
+    "io.k8s.apimachinery.pkg.api.resource.Quantity": "scalar",
+    "io.k8s.apimachinery.pkg.runtime.RawExtension": "any",
+}
+
+
+def shapes(cluster: ControlPlane) -> dict[str, Any]:
+    """Return the content of `shapes.json`."""
+    schemas: dict[str, Any] = {}
+    paths = cluster.request("GET", "/openapi/v3").json()["paths"]
+    for group in GROUPS:
+        document = cluster.request("GET", paths[group]["serverRelativeURL"]).json()
+        schemas |= document["components"]["schemas"]
+    types: dict[str, Term] = {}
+    kinds = {}
+    for name, schema in sorted(schemas.items()):
+        if _is_a_kind(schema):
+            for each in schema["x-kubernetes-group-version-kind"]:
+                api_version = f"{each['group']}/{each['version']}".removeprefix("/")
+                kinds[f"{api_version} {each['kind']}"] = _short(name)
+            _add(name, schemas, types)
+    _keep_only_the_defaults_of_keys(types)
+    return {"kinds": kinds, "types": {name: types[name] for name in sorted(types)}}
+
+
+def _is_a_kind(schema: dict[str, Any]) -> bool:
+    meta = schema.get("properties", {}).get("metadata", {}).get("allOf", [])
+    named = "x-kubernetes-group-version-kind" in schema
+    return named and any(each["$ref"].endswith("meta.v1.ObjectMeta") for each in meta)
+
+
+def _add(name: str, schemas: dict[str, Any], types: dict[str, Term]) -> Term:
+    """Note the type called `name` and all that it refers to; return the term to refer to it by."""
+    if name in _SPECIAL:
+        return _SPECIAL[name]
+    short = _short(name)
+    if short in types:
+        return f"#{short}"
+    if schemas[name].get("type") not in ("object", "array"):
+        return term_of(schemas[name], str)
+    types[short] = {}  # so that a type may refer to itself
+    types[short] = term_of(schemas[name], lambda target: _add(target.removeprefix(_PREFIX), schemas, types))
+    return f"#{short}"
+
+
+def _short(name: str) -> str:
+    return ".".join(name.split(".")[-3:])
+
+
+def _keep_only_the_defaults_of_keys(types: dict[str, Term]) -> None:
+    keys: dict[str, set[str]] = {}
+    for term in types.values():
+        for each in term.get("fields", {}).values() if isinstance(term, dict) else ():
+            if isinstance(each, dict) and isinstance(each.get("list"), str):
+                keys.setdefault(each["list"][1:], set()).update(each.get("keys", ()))
+    for name, term in types.items():
+        if isinstance(term, dict):
+            defaults = {key: value for key, value in term.pop("defaults", {}).items() if key in keys.get(name, ())}
+            term.update({"defaults": defaults} if defaults else {})
+
+
+def written(content: dict[str, Any]) -> str:
+    """Return `content` as the file has it: a line for each kind and each type, so that differences can be read."""
+    parts = []
+    for name, rows in content.items():
+        lines = (f"{json.dumps(key)}:{json.dumps(row, separators=(',', ':'))}" for key, row in rows.items())
+        parts.append(f'"{name}":{{\n' + ",\n".join(lines) + "\n}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+if __name__ == "__main__":
+    with ControlPlane() as control_plane:
+        sys.stdout.write(written(shapes(control_plane)))

@@ -1,0 +1,119 @@
+from typing import Any
+
+from haulout.sandbox.apiserver.shapes import Shape, from_schema, shape_of
+
+
+def below(shape: Shape | None, *names: str) -> Shape:
+    for name in names:
+        assert shape is not None
+        shape = shape.field(name)
+    assert shape is not None
+    return shape
+
+
+def test_a_list_that_merges_tells_its_key() -> None:
+    containers = below(shape_of("apps/v1", "Deployment"), "spec", "template", "spec", "containers")
+
+    assert (containers.patch_strategy, containers.merge_key) == ("merge", "name")
+    assert (containers.list_type, containers.map_keys) == ("map", ("name",))
+    assert not containers.atomic
+    assert containers.items
+    assert containers.items.name == "core.v1.Container"
+
+
+def test_the_key_of_an_item_may_have_a_default() -> None:
+    ports = below(shape_of("v1", "Service"), "spec", "ports")
+
+    assert ports.map_keys == ("port", "protocol")
+    assert ports.merge_key == "port"
+    assert ports.items
+    assert ports.items.default("protocol") == "TCP"
+
+
+def test_what_is_in_one_piece_is_told_from_what_is_not() -> None:
+    node = shape_of("v1", "Node")
+
+    assert below(node, "spec", "taints").atomic
+    assert not below(node, "metadata", "labels").atomic
+    assert not below(node, "status", "conditions").atomic
+    assert below(shape_of("apps/v1", "Deployment"), "spec", "selector").atomic, "the type says so"
+    assert below(shape_of("v1", "Service"), "spec", "selector").atomic, "the field says so"
+
+
+def test_a_map_has_anything_and_declares_nothing() -> None:
+    labels = below(shape_of("v1", "Pod"), "metadata", "labels")
+
+    assert below(labels, "any/name").kind == "string"
+    assert not labels.declared
+
+
+def test_a_field_that_does_not_exist_has_no_shape() -> None:
+    assert below(shape_of("v1", "Pod"), "spec").field("unheardOf") is None
+
+
+def test_a_kind_that_is_not_built_in_has_no_shape() -> None:
+    assert shape_of("example.com/v1", "Thing") is None
+    assert shape_of("v1", "Deployment") is None
+
+
+def test_types_that_contain_themselves_can_be_followed_as_deep_as_one_likes() -> None:
+    versions = below(shape_of("apiextensions.k8s.io/v1", "CustomResourceDefinition"), "spec", "versions")
+    schema = below(versions.items, "schema", "openAPIV3Schema")
+
+    assert below(schema, "properties", "a", "properties", "b", "properties", "c").name == schema.name
+
+
+def test_an_empty_object_is_as_go_prints_it() -> None:
+    deployment = shape_of("apps/v1", "Deployment")
+
+    assert deployment
+    assert deployment.zero() == {
+        "metadata": {},
+        "spec": {"selector": None, "strategy": {}, "template": {"metadata": {}, "spec": {"containers": None}}},
+        "status": {},
+    }
+
+
+def test_a_custom_resource_has_metadata_whatever_its_schema_says() -> None:
+    shape = from_schema({"type": "object"})
+
+    assert below(shape, "metadata", "ownerReferences").map_keys == ("uid",)
+    assert below(shape, "kind").kind == "string"
+
+
+def test_a_schema_tells_of_lists_maps_and_unknown_fields() -> None:
+    strings: dict[str, Any] = {"type": "array", "items": {"type": "string"}}
+    keyed = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["a"]}
+    item = {"type": "object", "properties": {"a": {"type": "integer", "default": 5}}}
+    fields: dict[str, Any] = {
+        "plain": strings,
+        "set": strings | {"x-kubernetes-list-type": "set"},
+        "rows": {"type": "array", "items": item} | keyed,
+        "piece": item | {"x-kubernetes-map-type": "atomic"},
+        "free": {"type": "object", "x-kubernetes-preserve-unknown-fields": True, "properties": {"inner": item}},
+        "time": {"type": "string", "format": "date-time"},
+        "port": {"x-kubernetes-int-or-string": True},
+    }
+    spec = below(
+        from_schema({"type": "object", "properties": {"spec": {"type": "object", "properties": fields}}}), "spec"
+    )
+
+    assert below(spec, "plain").atomic
+    assert below(spec, "set").list_type == "set"
+    rows = below(spec, "rows")
+    assert rows.map_keys == ("a",)
+    assert rows.items
+    assert rows.items.default("a") == 5
+    assert below(spec, "piece").atomic
+    assert below(spec, "free", "unheardOf").kind == "deduced"
+    assert below(spec, "free", "inner", "unheardOf").kind == "deduced", "what is open is open all the way down"
+    assert below(spec, "time").kind == "scalar"
+    assert below(spec, "port").kind == "deduced"
+    assert spec.field("unheardOf") is None
+
+
+def test_a_resource_embedded_in_another_has_metadata() -> None:
+    template = {"type": "object", "x-kubernetes-embedded-resource": True, "x-kubernetes-preserve-unknown-fields": True}
+    shape = from_schema({"type": "object", "properties": {"template": template}})
+
+    assert below(shape, "template", "metadata", "finalizers").list_type == "set"

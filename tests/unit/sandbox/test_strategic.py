@@ -1,0 +1,181 @@
+"""Strategic merge patches; `tests/cluster/test_patches_match.py` compares many more with the real server."""
+
+import copy
+from typing import Any
+
+import pytest
+
+from haulout.sandbox.apiserver.kinds import JsonObject
+from haulout.sandbox.apiserver.shapes import Shape, shape_of
+from haulout.sandbox.apiserver.status import Refused
+from haulout.sandbox.apiserver.strategic import strategic_merge
+
+
+def shape(kind: str) -> Shape:
+    found = shape_of("v1", kind)
+    assert found
+    return found
+
+
+def patched(obj: JsonObject, patch: JsonObject, kind: str = "Pod") -> JsonObject:
+    return strategic_merge(copy.deepcopy(obj), copy.deepcopy(patch), shape(kind))
+
+
+def names(pod: JsonObject) -> list[str]:
+    return [each["name"] for each in pod["spec"]["containers"]]
+
+
+def a_pod(*containers: str, **meta: Any) -> JsonObject:
+    return {"metadata": {"name": "p"} | meta, "spec": {"containers": [{"name": name} for name in containers]}}
+
+
+def containers(*items: JsonObject, **more: Any) -> JsonObject:
+    return {"spec": {"containers": list(items)} | more}
+
+
+def order(*wanted: str) -> JsonObject:
+    return {"$setElementOrder/containers": [{"name": name} for name in wanted]}
+
+
+def test_an_item_is_found_by_its_key_and_merged() -> None:
+    pod = {"spec": {"containers": [{"name": "a", "image": "1", "tty": True}, {"name": "b", "image": "1"}]}}
+
+    result = patched(pod, containers({"name": "a", "image": "2"}))
+
+    assert result["spec"]["containers"] == [{"name": "a", "image": "2", "tty": True}, {"name": "b", "image": "1"}]
+
+
+def test_what_is_null_in_the_patch_is_gone() -> None:
+    pod = a_pod(labels={"a": "1", "b": "2"}, annotations={"c": "3"})
+
+    result = patched(pod, {"metadata": {"labels": {"a": None}, "annotations": None, "never": None}})
+
+    assert result["metadata"] == {"name": "p", "labels": {"b": "2"}}
+
+
+def test_new_items_come_before_those_that_the_patch_does_not_name() -> None:
+    assert names(patched(a_pod("a", "b"), containers({"name": "new"}))) == ["new", "a", "b"]
+
+
+def test_items_of_the_patch_come_in_its_order() -> None:
+    assert names(patched(a_pod("a", "b", "c"), containers({"name": "c"}, {"name": "a"}))) == ["b", "c", "a"]
+
+
+def test_an_item_can_be_deleted() -> None:
+    assert names(patched(a_pod("a", "b"), containers({"name": "a", "$patch": "delete"}))) == ["b"]
+
+
+def test_a_list_can_be_replaced() -> None:
+    assert names(patched(a_pod("a", "b"), containers({"$patch": "replace"}, {"name": "c"}))) == ["c"]
+
+
+def test_the_order_of_items_can_be_set_without_changing_them() -> None:
+    assert names(patched(a_pod("a", "b", "c"), {"spec": order("c", "a")})) == ["b", "c", "a"]
+
+
+def test_the_room_of_a_deleted_item_gives_a_new_one_its_place() -> None:
+    """As in the real server, where the array of the live list is written to; a sidecar of others keeps its place."""
+    patch = containers({"name": "new"}, {"name": "old", "$patch": "delete"}, **order("a", "new"))
+
+    assert names(patched(a_pod("a", "old", "injected"), patch)) == ["a", "injected", "new"]
+
+
+def test_an_object_can_be_replaced_or_emptied() -> None:
+    pod = a_pod(labels={"a": "1"}, annotations={"b": "2"})
+
+    result = patched(
+        pod, {"metadata": {"labels": {"$patch": "replace", "c": "3"}, "annotations": {"$patch": "delete"}}}
+    )
+
+    assert result["metadata"] == {"name": "p", "labels": {"c": "3"}, "annotations": {}}
+
+
+def test_only_the_keys_to_retain_are_kept() -> None:
+    pod = {"spec": {"volumes": [{"name": "v", "emptyDir": {}}]}}
+    volume = {"name": "v", "$retainKeys": ["name", "configMap"], "configMap": {"name": "c"}}
+
+    result = patched(pod, {"spec": {"volumes": [volume]}})
+
+    assert result["spec"]["volumes"] == [{"name": "v", "configMap": {"name": "c"}}]
+
+
+def test_values_are_added_to_and_deleted_from_a_set() -> None:
+    pod = a_pod(finalizers=["a", "b"])
+
+    assert patched(pod, {"metadata": {"finalizers": ["c", "a"]}})["metadata"]["finalizers"] == ["c", "a", "b"]
+    deleted = patched(pod, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["a", "z"]}})
+    assert deleted["metadata"]["finalizers"] == ["b"]
+
+
+def test_a_list_without_a_strategy_is_replaced() -> None:
+    node = {"spec": {"taints": [{"key": "a", "effect": "NoSchedule"}]}}
+
+    result = patched(node, {"spec": {"taints": [{"key": "b", "effect": "NoExecute"}]}}, "Node")
+
+    assert result["spec"]["taints"] == [{"key": "b", "effect": "NoExecute"}]
+
+
+def test_directives_with_nothing_to_act_on_leave_no_trace() -> None:
+    patch = {
+        "metadata": {"labels": {"$patch": "delete"}, "$deleteFromPrimitiveList/finalizers": ["a"]},
+        "spec": {
+            "containers": [{"name": "new", "env": [{"name": "A", "$patch": "delete"}], "$setElementOrder/env": []}],
+            "volumes": [{"name": "v", "$patch": "delete"}],
+            "$setElementOrder/volumes": [],
+        },
+    }
+
+    result = patched({"metadata": {}, "spec": {}}, patch)
+
+    assert result == {"metadata": {}, "spec": {"containers": [{"name": "new", "env": []}], "volumes": []}}
+
+
+@pytest.mark.parametrize(
+    ("patch", "code", "message"),
+    [
+        (containers({"tty": True}), 500, "map: map[tty:true] does not contain declared merge key: name"),
+        (containers({"name": "a", "$patch": "merge"}), 500, "merging lists cannot yet be specified in the patch"),
+        (containers({"$patch": "delete"}), 500, "map: map[$patch:delete] does not contain declared merge key: name"),
+        (
+            {"spec": {"$patch": "merge", "x": [1.5, None]}},
+            500,
+            ("unknown patch type: merge in map: map[$patch:merge x:[1.5 <nil>]]"),
+        ),
+        ({"spec": {"containers": ["b"]}}, 500, "list element types are not identical: [[map[name:a]] [b]]"),
+        (
+            {"metadata": {"finalizers": [["a"]]}, "spec": {}},
+            422,
+            ("the server rejected our request due to an error in our request"),
+        ),
+        ({"spec": {"$setElementOrder/nodeName": []}}, 500, "expected slice or array type, but got: struct"),
+        (
+            {"spec": {"$setElementOrder/containers": None}},
+            500,
+            ("expected a []interface {}, but received a %!s(<nil>)"),
+        ),
+        (
+            {"spec": {"$setElementOrder/containers": ["a"]}},
+            500,
+            ("expected a map[string]interface {}, but received a string"),
+        ),
+        (
+            containers({"name": "a"}, **order("b")),
+            500,
+            ("The order in patch list:\n[map[name:a]]\n doesn't match $setElementOrder list:\n[map[name:b]]\n"),
+        ),
+        (containers({"name": "a", "$patch": "x"}), 500, "unknown patch type: x in map: map[$patch:x name:a]"),
+        ({"spec": {"$retainKeys": ["x"], "nodeName": "n"}}, 400, "invalid patch format of retainKeys"),
+        ({"spec": {"$setElementOrder": []}}, 400, "invalid patch format of setElementOrder list"),
+        ({"metadata": {"$deleteFromPrimitiveList": []}}, 400, "invalid patch format of primitive list"),
+        (
+            {"spec": {"$setElementOrder/x": []}},
+            500,
+            'unable to find api field in struct PodSpec for the json field "x"',
+        ),
+    ],
+)
+def test_a_patch_that_makes_no_sense_is_refused(patch: JsonObject, code: int, message: str) -> None:
+    with pytest.raises(Refused) as refused:
+        patched(a_pod("a", finalizers=[["x"]] if "finalizers" in str(patch) else []), patch)
+
+    assert (refused.value.status["code"], refused.value.status["message"]) == (code, message)
