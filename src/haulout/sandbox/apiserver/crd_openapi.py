@@ -1,0 +1,161 @@
+"""The OpenAPI v3 document of custom resources: what `kubectl explain` and editors read.
+
+One document for each group and version, at `/openapi/v3/apis/GROUP/VERSION`; `index` lists them. It has what those
+readers use: the schemas, and of the paths the collections, which lead from a resource to its kind.
+"""
+
+import copy
+import hashlib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from haulout.sandbox.apiserver.crds import Served
+from haulout.sandbox.apiserver.kinds import JsonObject
+
+_META = "io.k8s.apimachinery.pkg.apis.meta.v1"
+_TYPE_META = {
+    "apiVersion": {"type": "string", "description": "The group and version of this object's schema."},
+    "kind": {"type": "string", "description": "The kind of this object."},
+}
+_OBJECT_META = {
+    "name": ("string", "The name, unique among the kind and in the namespace."),
+    "generateName": ("string", "What a generated name begins with, if there is no name."),
+    "namespace": ("string", "The namespace that the object is in."),
+    "uid": ("string", "What tells this object from others that had its name."),
+    "resourceVersion": ("string", "The revision of the last change; opaque."),
+    "generation": ("integer", "How often the wanted state changed."),
+    "creationTimestamp": ("string", "When the object was created."),
+    "deletionTimestamp": ("string", "When the object shall be gone."),
+    "deletionGracePeriodSeconds": ("integer", "How long the object may take to end."),
+    "labels": ("map", "What selectors select by."),
+    "annotations": ("map", "Notes of tools and people."),
+    "ownerReferences": ("array", "The objects that this one goes with."),
+    "finalizers": ("strings", "Who must let go before the object is deleted."),
+    "managedFields": ("array", "Who set which field."),
+}
+
+
+def index(versions: Iterable[tuple[str, str, JsonObject]]) -> JsonObject:
+    """Return what `/openapi/v3` says, for documents of a group and a version each."""
+    paths = {}
+    for group, version, body in versions:
+        path = f"apis/{group}/{version}"
+        digest = hashlib.sha512(msgspec.json.encode(body, order="sorted")).hexdigest().upper()
+        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
+    return {"paths": paths}
+
+
+def document(served: Sequence[Served]) -> JsonObject:
+    """Return the document of the resources of one group and version."""
+    schemas: JsonObject = {f"{_META}.ObjectMeta": _object_meta(), f"{_META}.ListMeta": _list_meta()}
+    paths: JsonObject = {}
+    for each in served:
+        name = model_name(each)
+        schemas[name] = _kind_schema(each)
+        schemas[name.removesuffix(each.kind.kind) + each.list_kind] = _list_schema(each)
+        paths |= _paths(each)
+    info = {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}
+    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+
+
+def model_name(of: Served) -> str:
+    """Return the name of the kind's schema: `dev.haulout.v1alpha1.MaintenanceNotice`."""
+    group = ".".join(reversed(of.kind.group.split(".")))
+    return f"{group}.{of.kind.version}.{of.kind.kind}"
+
+
+def _kind_schema(of: Served) -> JsonObject:
+    schema = _shown(of.schema.node.raw)
+    if schema.get("type") == "object":
+        schema["properties"] = schema.get("properties", {}) | _TYPE_META | {"metadata": _reference("ObjectMeta")}
+    schema["x-kubernetes-group-version-kind"] = [_gvk(of, of.kind.kind)]
+    if of.selectable:
+        schema["x-kubernetes-selectable-fields"] = [{"fieldPath": path} for path in of.selectable]
+    return schema
+
+
+def _shown(raw: JsonObject) -> JsonObject:
+    """Return a schema as the document has it: embedded resources have their metadata."""
+    schema = copy.deepcopy(raw)
+    if "properties" in schema:
+        schema["properties"] = {name: _shown(below) for name, below in schema["properties"].items()}
+    for name in ("items", "additionalProperties"):
+        if isinstance(schema.get(name), dict):
+            schema[name] = _shown(schema[name])
+    if schema.get("x-kubernetes-int-or-string"):
+        schema.setdefault("anyOf", [{"type": "integer"}, {"type": "string"}])
+    if schema.get("x-kubernetes-embedded-resource"):
+        schema["properties"] = schema.get("properties", {}) | _TYPE_META | {"metadata": _reference("ObjectMeta")}
+        given = schema.get("required", [])
+        schema["required"] = [*given, *(name for name in ("kind", "apiVersion") if name not in given)]
+    return schema
+
+
+def _list_schema(of: Served) -> JsonObject:
+    items = {"$ref": f"#/components/schemas/{model_name(of)}"}
+    return {
+        "type": "object",
+        "description": f"{of.list_kind} is a list of {of.kind.kind}",
+        "required": ["items"],
+        "properties": {
+            **_TYPE_META,
+            "items": {"type": "array", "items": items, "description": f"The {of.kind.plural}."},
+            "metadata": _reference("ListMeta"),
+        },
+        "x-kubernetes-group-version-kind": [_gvk(of, of.list_kind)],
+    }
+
+
+def _paths(of: Served) -> JsonObject:
+    root = f"/apis/{of.kind.api_version}"
+    everywhere = f"{root}/{of.kind.plural}"
+    there = f"{root}/namespaces/{{namespace}}/{of.kind.plural}" if of.kind.namespaced else everywhere
+    listed = _operation(of, "list")
+    paths = {
+        everywhere: {"get": listed},
+        there: {"get": listed, "post": _operation(of, "post")},
+        f"{there}/{{name}}": {verb: _operation(of, verb) for verb in ("get", "put", "patch", "delete")},
+    }
+    if of.has_status:
+        paths[f"{there}/{{name}}/status"] = {verb: _operation(of, verb) for verb in ("get", "put", "patch")}
+    return paths
+
+
+def _operation(of: Served, action: str) -> JsonObject:
+    returned = model_name(of) if action != "list" else model_name(of).removesuffix(of.kind.kind) + of.list_kind
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{returned}"}}}
+    return {
+        "responses": {"200": {"description": "OK", "content": content}},
+        "x-kubernetes-action": action,
+        "x-kubernetes-group-version-kind": _gvk(of, of.kind.kind),
+    }
+
+
+def _gvk(of: Served, kind: str) -> JsonObject:
+    return {"group": of.kind.group, "kind": kind, "version": of.kind.version}
+
+
+def _reference(name: str) -> JsonObject:
+    return {"allOf": [{"$ref": f"#/components/schemas/{_META}.{name}"}], "description": "What the server knows it by."}
+
+
+def _object_meta() -> JsonObject:
+    shapes: dict[str, JsonObject] = {
+        "map": {"type": "object", "additionalProperties": {"type": "string"}},
+        "array": {"type": "array", "items": {"type": "object"}},
+        "strings": {"type": "array", "items": {"type": "string"}},
+    }
+    properties = {
+        name: {**shapes.get(kind, {"type": kind}), "description": said} for name, (kind, said) in _OBJECT_META.items()
+    }
+    return {"type": "object", "description": "What every object has.", "properties": properties}
+
+
+def _list_meta() -> JsonObject:
+    names = {"continue": "string", "remainingItemCount": "integer", "resourceVersion": "string"}
+    return {
+        "type": "object",
+        "description": "What every list has.",
+        "properties": {name: {"type": kind} for name, kind in names.items()},
+    }

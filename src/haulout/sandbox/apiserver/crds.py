@@ -1,0 +1,188 @@
+"""CustomResourceDefinitions: from an object that describes kinds to the kinds that are served.
+
+    crd = defaulted(crd)
+    if causes := problems(crd): raise status.invalid(…, causes)
+    crd |= {"status": accepted(crd, others, now)}
+    for each in served(crd): …          # a Kind, its Schema, its columns
+
+All are functions of what they are given; who stores and who routes is elsewhere. Conversion between versions is by
+name only (strategy None): the server changes `apiVersion` and prunes. Conversion webhooks are not called.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from haulout.sandbox.apiserver import crd_problems
+from haulout.sandbox.apiserver.kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.schema import Schema
+from haulout.sandbox.apiserver.tables import Column
+
+problems = crd_problems.problems
+
+_NOT_ACCEPTED = "not all names are accepted"
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class Served:
+    """One version of a custom resource, as the server serves it."""
+
+    kind: Kind
+    schema: Schema
+    storage: bool  # objects are kept in this version
+    list_kind: str
+    singular: str
+    categories: tuple[str, ...]
+    has_status: bool
+    scale: JsonObject | None  # specReplicasPath, statusReplicasPath, labelSelectorPath
+    columns: tuple[Column, ...]  # for tables, with `jsonpath.find`
+    selectable: tuple[str, ...]  # fields that selectors may name, besides those of the metadata: `spec.nodeName`
+    deprecation: str  # the Warning that every answer carries; empty if none
+
+
+def defaulted(crd: JsonObject) -> JsonObject:
+    """Return the definition with what the server fills in: names, conversion, the stored version."""
+    spec = dict(crd.get("spec") or {})
+    names = dict(spec.get("names") or {})
+    if names.get("kind"):
+        names.setdefault("singular", names["kind"].lower())
+        names.setdefault("listKind", f"{names['kind']}List")
+    spec["names"] = names
+    spec["conversion"] = spec.get("conversion") or {"strategy": "None"}
+    status = dict(crd.get("status") or {})
+    storage = next((it["name"] for it in spec.get("versions") or () if it.get("storage") and it.get("name")), None)
+    stored = status.get("storedVersions") or []
+    if storage and storage not in stored:
+        status["storedVersions"] = [*stored, storage]
+    return crd | {"spec": spec, "status": status}
+
+
+def accepted(crd: JsonObject, others: Iterable[JsonObject], *, now: str) -> JsonObject:
+    """Return the status: which names it got beside those of `others`, and whether it is served."""
+    status, names = crd.get("status") or {}, crd["spec"]["names"]
+    have: JsonObject = status.get("acceptedNames") or {"plural": "", "kind": ""}
+    resources, kinds = _taken(crd, others)
+    got, conflict = dict(have), ("", "")
+    for name in ("plural", "singular", "shortNames", "kind", "listKind"):
+        wanted, used = names.get(name) or [], kinds if name in ("kind", "listKind") else resources
+        taken = [it for it in _listed(wanted) if it in used and it not in _listed(have.get(name) or [])]
+        if taken:
+            said = [f'"{it}" is already in use' for it in taken]
+            conflict = (f"{name[0].upper()}{name[1:]}Conflict", said[0] if len(said) == 1 else f"[{', '.join(said)}]")
+        elif wanted:
+            got[name] = wanted
+        else:
+            got.pop(name, None)
+    got |= {"categories": names["categories"]} if names.get("categories") else {}
+    conditions = status.get("conditions") or []
+    for condition in _conditions(conflict, established=_holds(conditions, "Established")):
+        conditions = _with(conditions, condition, now)
+    stored = status.get("storedVersions") or []
+    return {"conditions": conditions, "acceptedNames": got, "storedVersions": stored}
+
+
+def served(crd: JsonObject) -> list[Served]:
+    """Return the versions that are served, in the order of the definition."""
+    return [_served(crd["spec"], version) for version in crd["spec"]["versions"] if version.get("served")]
+
+
+def _served(spec: JsonObject, version: JsonObject) -> Served:
+    names, subresources = spec["names"], version.get("subresources") or {}
+    namespaced = spec["scope"] == "Namespaced"
+    scale = subresources.get("scale")
+    selectable = tuple(it["jsonPath"].removeprefix(".") for it in version.get("selectableFields") or ())
+    kind = Kind(
+        group=spec["group"],
+        version=version["name"],
+        plural=names["plural"],
+        kind=names["kind"],
+        namespaced=namespaced,
+        short_names=tuple(names.get("shortNames") or ()),
+        custom=True,
+        has_status=subresources.get("status") is not None,
+        counts_generations=True,
+        put_needs_version=True,
+        fields=("metadata.name", *(("metadata.namespace",) if namespaced else ()), *selectable),
+    )
+    return Served(
+        kind=kind,
+        schema=Schema((version.get("schema") or {}).get("openAPIV3Schema") or {}, scale=scale),
+        storage=bool(version.get("storage")),
+        list_kind=names.get("listKind") or f"{names['kind']}List",
+        singular=names.get("singular") or names["kind"].lower(),
+        categories=tuple(names.get("categories") or ()),
+        has_status=kind.has_status,
+        scale=scale,
+        columns=tuple(map(Column.of, version.get("additionalPrinterColumns") or ())),
+        selectable=selectable,
+        deprecation=_deprecation(spec, version),
+    )
+
+
+def _deprecation(spec: JsonObject, version: JsonObject) -> str:
+    if not version.get("deprecated"):
+        return ""
+    if version.get("deprecationWarning"):
+        return str(version["deprecationWarning"])
+    kind = spec["names"]["kind"]
+    said = f"{spec['group']}/{version['name']} {kind} is deprecated"
+    better = [
+        it["name"]
+        for it in spec["versions"]
+        if it.get("served") and not it.get("deprecated") and version_order(it["name"]) < version_order(version["name"])
+    ]
+    if not better:
+        return said
+    return f"{said}; use {spec['group']}/{min(better, key=version_order)} {kind}"
+
+
+def version_order(name: str) -> tuple[Any, ...]:
+    """Return a key that sorts versions as Kubernetes does: v2, v1, v1beta2, v1beta1, v1alpha1, then others by name."""
+    head, _, rest = name.removeprefix("v").partition("beta" if "beta" in name else "alpha")
+    stage = 1 if "beta" in name else 2 if "alpha" in name else 0
+    if not name.startswith("v") or not head.isdecimal() or (stage and not rest.isdecimal()):
+        return (3, 0, 0, name)
+    return (stage, -int(head), -int(rest or 0), name)
+
+
+def _taken(crd: JsonObject, others: Iterable[JsonObject]) -> tuple[set[str], set[str]]:
+    resources: set[str] = set()
+    kinds: set[str] = set()
+    for other in others:
+        if other["spec"]["group"] != crd["spec"]["group"] or other["metadata"]["name"] == crd["metadata"]["name"]:
+            continue
+        names = (other.get("status") or {}).get("acceptedNames") or {}
+        resources |= {names.get("plural", ""), names.get("singular", ""), *(names.get("shortNames") or ())}
+        kinds |= {names.get("kind", ""), names.get("listKind", "")}
+    return resources, kinds
+
+
+def _listed(names: str | list[str]) -> list[str]:
+    return names if isinstance(names, list) else [names]
+
+
+def _conditions(conflict: tuple[str, str], *, established: bool) -> list[JsonObject]:
+    reason, message = conflict
+    if reason:
+        names = _condition("NamesAccepted", "False", reason, message)
+        return [names] if established else [names, _condition("Established", "False", "NotAccepted", _NOT_ACCEPTED)]
+    return [
+        _condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
+        _condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted"),
+    ]
+
+
+def _condition(kind: str, status: str, reason: str, message: str) -> JsonObject:
+    return {"type": kind, "status": status, "reason": reason, "message": message}
+
+
+def _holds(conditions: Iterable[JsonObject], kind: str) -> bool:
+    return any((it["type"], it["status"]) == (kind, "True") for it in conditions)
+
+
+def _with(conditions: list[JsonObject], new: JsonObject, now: str) -> list[JsonObject]:
+    """Return the conditions with `new` in its place; its time is that of the last change of its status."""
+    old = next((it for it in conditions if it["type"] == new["type"]), None)
+    since = old["lastTransitionTime"] if old and old["status"] == new["status"] else now
+    new = {"type": new["type"], "status": new["status"], "lastTransitionTime": since} | new
+    return [new if it is old else it for it in conditions] if old else [*conditions, new]

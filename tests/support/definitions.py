@@ -1,0 +1,280 @@
+"""CustomResourceDefinitions to try things on: ours, and some that use what schemas can do.
+
+`NODE_MAINTENANCE` and `MACHINE_MAINTENANCE` are those of the systems that Haulout replaces. Of the others, `VALUES` has
+a field for each way in which a value can be wrong, `DEFAULTS` for each in which one is filled in or pruned, `RULES`
+for each kind of rule. They are kept within the cost that the real server grants rules.
+"""
+
+from typing import Any
+
+from haulout.sandbox.apiserver import JsonObject
+
+STRING: JsonObject = {"type": "string"}
+INTEGER: JsonObject = {"type": "integer"}
+
+
+def an_object(
+    odd: JsonObject | None = None, /, *, required: list[str] | None = None, **properties: JsonObject
+) -> JsonObject:
+    """Return the schema of an object with these properties; `odd` are those whose names are none in Python."""
+    wants = {"required": required} if required else {}
+    return {"type": "object", "properties": {**(odd or {}), **properties}, **wants}
+
+
+def a_definition(
+    plural: str,
+    kind: str,
+    spec: JsonObject,
+    *,
+    group: str = "test.haulout.dev",
+    status: JsonObject | None = None,
+    **version: Any,
+) -> JsonObject:
+    """Return the definition of a namespaced kind of one version, v1; with a `status` it has that subresource."""
+    schema = an_object(spec=spec) if status is None else an_object(spec=spec, status=status)
+    subresources: JsonObject = {} if status is None else {"subresources": {"status": {}}}
+    versions = [
+        {
+            "name": "v1",
+            "served": True,
+            "storage": True,
+            "schema": {"openAPIV3Schema": schema},
+            **subresources,
+            **version,
+        }
+    ]
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}"},
+        "spec": {
+            "group": group,
+            "scope": "Namespaced",
+            "names": {"kind": kind, "plural": plural},
+            "versions": versions,
+        },
+    }
+
+
+def a_rule(rule: str, **options: Any) -> JsonObject:
+    """Return one of x-kubernetes-validations."""
+    return {"rule": rule, **options}
+
+
+def with_rules(schema: JsonObject, *rules: JsonObject) -> JsonObject:
+    """Return the schema with these rules."""
+    return schema | {"x-kubernetes-validations": list(rules)}
+
+
+def schema_of(definition: JsonObject) -> JsonObject:
+    """Return the schema of the first version."""
+    found: JsonObject = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    return found
+
+
+NODE_MAINTENANCE = a_definition(
+    "nodemaintenances",
+    "NodeMaintenance",
+    an_object(required=["nodeName"], nodeName=STRING, reason=STRING),
+    group="nodemaintenance.medik8s.io",
+    name="v1beta1",
+    status=an_object(
+        phase=STRING,
+        drainProgress=INTEGER,
+        lastUpdate={"type": "string", "format": "date-time"},
+        lastError=STRING,
+        pendingPods={"type": "array", "items": STRING},
+        pendingPodsRefs={"type": "array", "items": an_object(namespace=STRING, name=STRING)},
+        totalpods=INTEGER,
+        evictionPods=INTEGER,
+        errorOnLeaseCount=INTEGER,
+    ),
+)
+NODE_MAINTENANCE["spec"]["scope"] = "Cluster"
+NODE_MAINTENANCE["spec"]["names"]["shortNames"] = ["nm"]
+schema_of(NODE_MAINTENANCE)["properties"] |= {"apiVersion": STRING, "kind": STRING, "metadata": {"type": "object"}}
+
+MACHINE_MAINTENANCE = a_definition(
+    "machinemaintenances",
+    "MachineMaintenance",
+    an_object(
+        required=["maintenancescheduled", "machineid", "machinelink"],
+        maintenancescheduled={"type": "boolean"},
+        eventcode=STRING,
+        eventid=STRING,
+        machineid=STRING,
+        machinelink=STRING,
+    ),
+    group="machinemaintenance.managed.openshift.io",
+    name="v1alpha1",
+    status={"type": "object"},
+    additionalPrinterColumns=[
+        {"name": "Machine", "type": "string", "jsonPath": ".spec.machinelink"},
+        {"name": "Scheduled", "type": "boolean", "jsonPath": ".spec.maintenancescheduled"},
+        {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+    ],
+    selectableFields=[{"jsonPath": ".spec.machineid"}],
+)
+
+VALUES = a_definition(
+    "values",
+    "Value",
+    an_object(
+        whole=INTEGER,
+        whole32={"type": "integer", "format": "int32"},
+        number={"type": "number"},
+        text=STRING,
+        flag={"type": "boolean"},
+        choice={"type": "string", "enum": ["b", "c"]},
+        choiceOfNumbers={"type": "integer", "enum": [1, 2]},
+        short={"type": "string", "maxLength": 3},
+        long={"type": "string", "minLength": 3},
+        shaped={"type": "string", "pattern": "^[a-z]+$"},
+        ranged={"type": "integer", "minimum": 1, "maximum": 10},
+        between={
+            "type": "number",
+            "minimum": 0,
+            "exclusiveMinimum": True,
+            "maximum": 1.5,
+            "exclusiveMaximum": True,
+        },
+        fives={"type": "integer", "multipleOf": 5},
+        halves={"type": "number", "multipleOf": 0.5},
+        few={"type": "array", "items": STRING, "maxItems": 2, "minItems": 1},
+        single={"type": "array", "items": STRING, "maxItems": 1},
+        counts={
+            "type": "object",
+            "additionalProperties": {"type": "integer", "minimum": 1},
+            "maxProperties": 2,
+            "minProperties": 1,
+        },
+        when={"type": "string", "format": "date-time"},
+        day={"type": "string", "format": "date"},
+        span={"type": "string", "format": "duration"},
+        uri={"type": "string", "format": "uri"},
+        mail={"type": "string", "format": "email"},
+        host={"type": "string", "format": "hostname"},
+        ipv4={"type": "string", "format": "ipv4"},
+        ipv6={"type": "string", "format": "ipv6"},
+        cidr={"type": "string", "format": "cidr"},
+        uuid={"type": "string", "format": "uuid"},
+        bytes={"type": "string", "format": "byte"},
+        mac={"type": "string", "format": "mac"},
+        label={"type": "string", "format": "k8s-short-name"},
+        either={"x-kubernetes-int-or-string": True},
+        percent={
+            "x-kubernetes-int-or-string": True,
+            "anyOf": [{"type": "integer"}, {"type": "string"}],
+            "pattern": "^[0-9]+%$",
+        },
+        free=an_object(known=an_object(a=STRING)) | {"x-kubernetes-preserve-unknown-fields": True},
+        nullable={"type": "string", "nullable": True},
+        set={"type": "array", "items": STRING, "x-kubernetes-list-type": "set"},
+        named={
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "items": an_object(required=["name"], name=STRING, value=INTEGER),
+        },
+        ports={
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["port", "protocol"],
+            "items": an_object(required=["port"], port=INTEGER, protocol=STRING | {"default": "TCP"}),
+        },
+        template={
+            "type": "object",
+            "x-kubernetes-embedded-resource": True,
+            "x-kubernetes-preserve-unknown-fields": True,
+        },
+        nested=an_object(required=["a", "b"], a=STRING, b=an_object(c=INTEGER)),
+        anyOf=an_object(x=STRING, y=INTEGER)
+        | {"anyOf": [{"required": ["x"]}, {"required": ["y"], "properties": {"y": {"minimum": 5}}}]},
+        oneOf=an_object(x=STRING, y=INTEGER) | {"oneOf": [{"required": ["x"]}, {"required": ["y"]}]},
+        allOf={"type": "integer", "allOf": [{"minimum": 5}, {"multipleOf": 2}]},
+        negated={"type": "string", "not": {"enum": ["bad"]}},
+    ),
+)
+
+DEFAULTS = a_definition(
+    "defaults",
+    "Default",
+    an_object(
+        mode=STRING | {"default": "auto"},
+        count=INTEGER | {"default": 3, "nullable": True},
+        nested=an_object(a=STRING | {"default": "x"}, deep=an_object(b=INTEGER | {"default": 1})) | {"default": {}},
+        list={"type": "array", "items": an_object(p=STRING | {"default": "TCP"}, q=STRING)},
+        map={"type": "object", "additionalProperties": an_object(d={"type": "boolean", "default": True})},
+        texts={"type": "object", "additionalProperties": STRING | {"default": "d"}},
+        nulls=an_object(n=STRING, m=STRING | {"nullable": True}),
+        free={"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+        template=an_object(spec=an_object(a=STRING)) | {"x-kubernetes-embedded-resource": True},
+        items={"type": "array", "items": an_object(a=STRING)},
+    ),
+)
+
+_WORD = {"type": "string", "maxLength": 20}
+RULES = a_definition(
+    "rules",
+    "Rule",
+    with_rules(
+        an_object(
+            {"odd-name": with_rules(an_object({"a.b": INTEGER}), a_rule("self.a__dot__b > 1"))},
+            min=INTEGER,
+            max=INTEGER,
+            name=with_rules(
+                _WORD,
+                a_rule("self == oldSelf", message="name is immutable"),
+                a_rule("self.startsWith('a')", reason="FieldValueForbidden"),
+            ),
+            hosts=with_rules(
+                {"type": "array", "maxItems": 5, "items": _WORD},
+                a_rule("self.all(h, h.endsWith('.com'))", messageExpression="'first host: ' + self[0]"),
+                a_rule("self.exists(h, h == 'a.com')"),
+            ),
+            parts={
+                "type": "array",
+                "maxItems": 5,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+                "items": with_rules(
+                    an_object(required=["name"], name=_WORD, size=INTEGER),
+                    a_rule("self.size >= oldSelf.size", message="parts do not shrink", fieldPath=".size"),
+                ),
+            },
+            when={"type": "string", "format": "date-time"},
+            grace={"type": "string", "format": "duration"},
+            either=with_rules(
+                {"x-kubernetes-int-or-string": True, "maxLength": 10},
+                a_rule("type(self) == string ? self.endsWith('%') : self > 0"),
+            ),
+            options=with_rules(
+                an_object(a=_WORD, b=_WORD),
+                a_rule("has(self.a) || has(self.b)", reason="FieldValueRequired", message="a or b"),
+                a_rule("self.?a.orValue('x') != 'y'"),
+                a_rule("self.a != 'boom'"),
+            ),
+            once=with_rules(
+                _WORD,
+                a_rule(
+                    "!oldSelf.hasValue() || oldSelf.value() == self", optionalOldSelf=True, message="can be set once"
+                ),
+                a_rule("self.size() > 1", reason="FieldValueDuplicate"),
+            ),
+            labels={
+                "type": "object",
+                "maxProperties": 5,
+                "additionalProperties": with_rules(_WORD, a_rule("self.size() < 4")),
+            },
+        ),
+        a_rule("!has(self.min) || !has(self.max) || self.min <= self.max", message="min exceeds max", fieldPath=".min"),
+        a_rule("!has(self.odd__dash__name) || has(self.odd__dash__name.a__dot__b)", message="odd"),
+        a_rule("!has(self.when) || self.when > timestamp('2020-01-01T00:00:00Z')"),
+        a_rule("!has(self.grace) || self.grace <= duration('1h')", messageExpression="'at most ' + '1h'"),
+    ),
+    status=an_object(required=["phase"], phase={"type": "string", "enum": ["A", "B"]}, n=INTEGER),
+)
+schema_of(RULES)["x-kubernetes-validations"] = [
+    a_rule("self.metadata.name.startsWith('o')", message="names begin with o")
+]
+ALL = (NODE_MAINTENANCE, MACHINE_MAINTENANCE, VALUES, DEFAULTS, RULES)
