@@ -1,7 +1,9 @@
-"""Reading what a process has used: time on the wall, time on the processor, memory."""
+"""Reading what was used: time on the wall, time on the processor, memory; and what the neighbours took."""
 
 import gc
+import os
 import re
+import resource
 import time
 from pathlib import Path
 from typing import Self
@@ -22,6 +24,19 @@ class Stopwatch:
         self.wall, self.cpu = time.perf_counter() - wall, time.process_time() - cpu
 
 
+class Neighbours:
+    """Knows how much of the machine's processor time went to others, since it was made."""
+
+    def __init__(self) -> None:
+        self._begun = time.perf_counter(), _busy_seconds(), _own_seconds()
+
+    def share(self) -> float:
+        """Return their part of all there was; of our own children only those count as ours that have ended."""
+        wall, busy, own = self._begun
+        others = _busy_seconds() - busy - (_own_seconds() - own)
+        return max(others, 0.0) / (time.perf_counter() - wall) / (os.cpu_count() or 1)
+
+
 def memory() -> int:
     """Return the bytes of memory this process holds now, after a garbage collection."""
     gc.collect()
@@ -34,6 +49,17 @@ def peak_memory() -> int:
     Not `ru_maxrss`, which begins with what the parent held when it started us.
     """
     return _status("VmHWM")
+
+
+def _busy_seconds() -> float:
+    line = Path("/proc/stat").read_text().splitlines()[0]
+    user, nice, system, _idle, _waiting, interrupts, soft_interrupts, stolen, *_ = map(int, line.split()[1:])
+    return (user + nice + system + interrupts + soft_interrupts + stolen) / os.sysconf("SC_CLK_TCK")
+
+
+def _own_seconds() -> float:
+    used = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
 def _status(field: str) -> int:

@@ -16,6 +16,7 @@ from textwrap import fill
 
 from contenders import OPENERS, OURS
 
+_QUIET = 0.05
 _LIBRARIES = ("haulout", "aiohttp", "msgspec", "uvloop", "lightkube", "kubernetes_asyncio")
 
 
@@ -74,15 +75,19 @@ def _ratio(figure: float, ours: float) -> str:
     return f"1/{factor:,.1f}" if factor > 1 else f"{1 / factor:,.1f}x"
 
 
-def document(sections: Iterable[Section], *, at: datetime, busy: float) -> str:
-    """Return the whole report; `busy` is the load average that the run began with."""
+def document(sections: Iterable[Section], *, at: datetime, others: float) -> str:
+    """Return the whole report; `others` is the part of the machine that other processes took meanwhile."""
     parts = [
         "# Benchmarks",
         f"Written by `make bench` on {at:%Y-%m-%d %H:%M} UTC; the next run replaces it.",
-        _paragraph(f"{_machine()} Load average when it began: {busy:.2f}."),
+        _paragraph(f"{_machine()} Other processes took {others:.0%} of the machine meanwhile{_caution(others)}."),
         *(_section(section) for section in sections),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _caution(others: float) -> str:
+    return "" if others < _QUIET else ": **rates are lower than on a quiet one**, and processor times say more"
 
 
 def _section(section: Section) -> str:

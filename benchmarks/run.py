@@ -6,12 +6,12 @@ Prints the report and, if everything was measured at full size, keeps it in RESU
 """
 
 import argparse
-import os
 import sys
 from pathlib import Path
 
 import real
 import synthetic
+from gauges import Neighbours
 from haulout.core.clock import RealClock
 from report import document
 
@@ -27,7 +27,7 @@ def main() -> None:
     def say(what: str) -> None:
         sys.stderr.write(f"[{clock.monotonic() - begun:4.0f} s] {what}\n")
 
-    at, busy = clock.now(), os.getloadavg()[0]
+    at, neighbours = clock.now(), Neighbours()
     complete = not (options.quick or options.only)
     sections = []
     if options.only != "real":
@@ -38,7 +38,7 @@ def main() -> None:
         except real.NoControlPlane as reason:
             say(f"part two is left out, and {RESULTS.name} stays as it is: {reason}")
             complete = False
-    report = document(sections, at=at, busy=busy)
+    report = document(sections, at=at, others=neighbours.share())
     print(report, end="")
     if complete:
         RESULTS.write_text(report)

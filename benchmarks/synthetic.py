@@ -170,9 +170,9 @@ always full, this is the least that an object can cost: see the last table for a
 
 _COMPARISON_TEXT = """
 The same server, clients on the same core, each in a fresh process (small requests in another), in turn; all on uvloop,
-with the settings that they come with, also of the garbage collector. Ours loads by a streaming list into a cache of rows with an index by node; the others have no cache, and list
-by pages of 500 into a dict of their objects. In brackets, each figure as a part or multiple of ours. Each round:
-{loads}.
+with the settings that they come with, also of the garbage collector. Ours loads by a streaming list into a cache of
+rows with an index by node; the others have no cache, and list by pages of 500 into a dict of their objects. In
+brackets, each figure as a part or multiple of ours. Each round: {loads}.
 """
 
 

@@ -178,7 +178,7 @@ class Follower(Generic[T]):
                 raise
             log.info("no streaming list (%s); loading by pages", error)
             self._streams = False
-            await self._load_pages()
+            return await self._follow()
         return False
 
     async def _verify(self) -> None:
