@@ -77,7 +77,7 @@ async def test_a_server_that_will_not_even_be_asked_is_one_plain_error(clock: Cl
     no = refusal(403, "Forbidden", "you may not ask")
     client, _ = asking(clock, *[no] * 5)
 
-    with pytest.raises(Forbidden, match="ask the server whether we may get nodes: you may not ask"):
+    with pytest.raises(Forbidden, match="asking the server whether we may get nodes: you may not ask"):
         await missing(client, [SEE_NODES, EVICT, LEAD])
 
 

@@ -2,24 +2,28 @@
 
 import json
 import os
+import re
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
 from haulout import __version__
-from haulout.cli import main
+from haulout.cli import connect, main
 from haulout.cli.terminal import PLAIN, PRETTY, Marks
-from haulout.kube.transport import Response
+from haulout.core.clock import Clock
+from haulout.kube.transport import Request, Response
 from support.review_cluster import ReviewCluster
-from support.scripted import answer, refusal
+from support.scripted import ScriptedTransport, answer, refusal
 
 
 class Outcome(NamedTuple):
@@ -92,6 +96,8 @@ def serve() -> Iterator[Serve]:
     servers: list[Server] = []
 
     def start(cluster: ReviewCluster) -> str:
+        for name in ("haulout", "kube-system"):
+            cluster.broken.setdefault(f"/api/v1/namespaces/{name}", answer({"metadata": {"name": name}}))
         server = Server(cluster)
         servers.append(server)
         threading.Thread(target=server.serve_forever, args=[0.01], daemon=True).start()
@@ -103,13 +109,13 @@ def serve() -> Iterator[Serve]:
         server.server_close()
 
 
-def a_kubeconfig(path: Path, server: str) -> str:
+def a_kubeconfig(path: Path, server: str, **user: Any) -> str:
     """Write a kubeconfig whose one context is `prod`, and return its name."""
     config = {
         "current-context": "prod",
         "contexts": [{"name": "prod", "context": {"cluster": "prod", "user": "alice", "namespace": "haulout"}}],
         "clusters": [{"name": "prod", "cluster": {"server": server}}],
-        "users": [{"name": "alice", "user": {"token": "secret"}}],
+        "users": [{"name": "alice", "user": user or {"token": "secret"}}],
     }
     (path / "kubeconfig").write_text(json.dumps(config))
     return str(path / "kubeconfig")
@@ -137,10 +143,7 @@ def test_a_mistyped_command_is_answered_with_the_one_that_was_meant(haulout: Hau
     code, out, err = haulout("clustr-info")
 
     assert (code, out) == (2, "")
-    assert err.splitlines() == [
-        "haulout: No such command 'clustr-info'. Did you mean 'cluster-info'?",
-        "Try 'haulout --help'.",
-    ]
+    assert err == "haulout: No such command 'clustr-info'. Did you mean 'cluster-info'? See 'haulout --help'.\n"
 
 
 def test_a_mistyped_option_is_a_usage_error_that_names_the_commands_help(haulout: Haulout) -> None:
@@ -148,13 +151,26 @@ def test_a_mistyped_option_is_a_usage_error_that_names_the_commands_help(haulout
 
     assert code == 2
     assert err.startswith("haulout: No such option '--contxt'")
-    assert err.endswith("Try 'haulout cluster-info --help'.\n")
+    assert err.endswith(" See 'haulout cluster-info --help'.\n")
+    assert err.count("\n") == 1
 
 
 def test_a_manifest_is_yaml_only(haulout: Haulout) -> None:
     code, _, err = haulout("cluster-info", "--grant", "-o", "json")
 
-    assert (code, err.splitlines()[0]) == (2, "haulout: --grant prints YAML, so --output does not go with it")
+    assert code == 2
+    assert err == (
+        "haulout: --grant prints YAML, so --output does not go with it. See 'haulout cluster-info --help'.\n"
+    )
+
+
+@pytest.mark.parametrize("name", ["Bad Name!", "a.b", "-a", "a-", "x" * 64, "", "a\n"])
+def test_a_namespace_that_cannot_exist_is_a_usage_error(haulout: Haulout, name: str) -> None:
+    code, out, err = haulout("cluster-info", "-n", name)
+
+    assert (code, out) == (2, "")
+    assert "is no name of a namespace" in err
+    assert err.count("\n") == 1
 
 
 def test_help_and_version_start_without_the_heavy_parts() -> None:
@@ -200,7 +216,7 @@ def test_a_cluster_that_is_not_there_is_one_line(haulout: Haulout, tmp_path: Pat
         code, out, err = haulout("cluster-info", "--kubeconfig", a_kubeconfig(tmp_path, server))
 
     assert (code, out) == (1, "")
-    assert err.startswith(f"haulout: get the server's version: cannot connect to {server}: connection refused")
+    assert err.startswith(f"haulout: getting the server's version: cannot connect to {server}: connection refused")
     assert err.count("\n") == 1
 
 
@@ -214,6 +230,15 @@ def test_a_cluster_that_is_not_there_is_one_line(haulout: Haulout, tmp_path: Pat
         (refusal(403, "Forbidden", 'User "bob" cannot'), 'User "bob" cannot; all who are logged in normally may'),
         (answer(b"<html><title>Sign in</title></html>"), "got an HTML page titled 'Sign in'; is a proxy or a login"),
         (answer(b"gone", status=404), "does not look like a Kubernetes API server"),
+        (
+            answer(b"Client sent an HTTP request to an HTTPS server.", status=400),
+            "HTTPS server.; should it begin with https://? correct the server of context 'prod' in ",
+        ),
+        (
+            answer(b"<html><title>502 Bad Gateway</title></html>", status=502),
+            "has trouble: getting the server's version: HTTP 502: an HTML page titled '502 Bad Gateway'; try again",
+        ),
+        (refusal(401, "Unauthorized", "\x1b[2Jsurprise\n\x9b"), r": \x1b[2Jsurprise \x9b; log in again"),
     ],
 )
 def test_a_cluster_that_says_no_is_one_line(
@@ -224,7 +249,46 @@ def test_a_cluster_that_says_no_is_one_line(
 
     assert (code, out) == (1, "")
     assert said in err
-    assert err.count("\n") == 1
+    assert err.startswith("haulout: ")
+    assert err.removesuffix("\n").isprintable()
+
+
+def test_trouble_is_told_with_the_servers_name(haulout: Haulout, serve: Serve, tmp_path: Path) -> None:
+    server = serve(ReviewCluster(broken={"*": refusal(503, "ServiceUnavailable", "etcd is down")}))
+    _, _, err = haulout("cluster-info", "--kubeconfig", a_kubeconfig(tmp_path, server))
+
+    assert err.startswith(f"haulout: {server} has trouble: ")
+
+
+def test_a_server_that_hangs_is_given_up_soon(
+    haulout: Haulout, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator would try four times, for half a minute each."""
+    monkeypatch.setattr(connect, "PATIENCE", timedelta(milliseconds=200))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        server = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        code, _, err = haulout("cluster-info", "--kubeconfig", a_kubeconfig(tmp_path, server))
+        silent.accept()[0].close()
+        silent.setblocking(False)
+        with pytest.raises(BlockingIOError):  # there was no second try
+            silent.accept()
+
+    assert code == 1
+    assert err == (
+        f"haulout: GET {server}/version: no answer within 0.2 s; "
+        "is the API server overloaded, or is something else listening there?\n"
+    )
+
+
+async def test_a_server_that_has_answered_gets_its_time(clock: Clock) -> None:
+    cluster = ScriptedTransport([answer({}), answer({})])
+    impatient = connect._Impatient(cluster, clock)
+    request = Request(method="GET", path="/version", timeout=timedelta(minutes=5))
+
+    await impatient.send(request)
+    await impatient.send(request)
+
+    assert [each.timeout for each in cluster.requests] == [connect.PATIENCE, timedelta(minutes=5)]
 
 
 def test_credentials_never_show_in_an_error(haulout: Haulout, serve: Serve, tmp_path: Path) -> None:
@@ -241,6 +305,33 @@ def test_verbose_shows_where_an_error_came_from() -> None:
     assert done.returncode == 2
     assert "Traceback" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("haulout: /nonexistent: cannot read the kubeconfig")
+
+
+def test_very_verbose_logs_each_request_and_no_secrets(serve: Serve, tmp_path: Path) -> None:
+    file = a_kubeconfig(tmp_path, serve(ReviewCluster()))
+    command = [sys.executable, "-m", "haulout", "cluster-info", "--kubeconfig", file, "-vv"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+
+    assert re.search(r"DEBUG haulout\.kube\.network\.http: GET /version: 200 after \d+ ms", done.stderr)
+    assert "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews: 200" in done.stderr
+    assert "secret" not in done.stderr
+
+
+def test_what_the_event_loop_complains_about_is_only_for_those_who_ask() -> None:
+    """The log has a traceback when a TLS connection ends in an unusual way."""
+    script = (
+        "import asyncio, logging, sys; from haulout.cli.connect import run\n"
+        "if len(sys.argv) > 1: logging.basicConfig()\n"
+        "async def main(): asyncio.get_running_loop().call_exception_handler({'message': 'Fatal error'})\n"
+        "run(main())"
+    )
+    quiet, loud = (
+        subprocess.run([sys.executable, "-c", script, *asked], capture_output=True, text=True, check=True).stderr
+        for asked in ([], ["-v"])
+    )
+
+    assert quiet == ""
+    assert "Fatal error" in loud
 
 
 # cluster-info
@@ -266,6 +357,43 @@ def test_something_missing_is_exit_code_one_and_a_command_to_paste(
         f"  haulout cluster-info --kubeconfig {file} --context prod --namespace kube-system --grant"
         " | kubectl --context ADMIN apply -f -"
     )
+
+
+@pytest.mark.parametrize(
+    ("called", "installed", "shown"),
+    [
+        (".venv/bin/haulout", False, ".venv/bin/haulout"),
+        ("/opt/haulout", True, "haulout"),
+        ("/lib/haulout/__main__.py", False, f"{sys.executable} -m haulout"),
+    ],
+)
+def test_the_command_to_paste_calls_the_program_as_it_can_be_called(
+    haulout: Haulout,
+    serve: Serve,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    called: str,
+    shown: str,
+    *,
+    installed: bool,
+) -> None:
+    file = a_kubeconfig(tmp_path, serve(ReviewCluster(refused={"list nodes"})))
+    if installed:
+        (tmp_path / "haulout").touch(0o700)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(sys, "argv", [called])
+
+    out = haulout("cluster-info", "--kubeconfig", file).out
+
+    assert out.splitlines()[-1].startswith(f"  {shown} cluster-info --kubeconfig ")
+
+
+def test_a_namespace_that_is_not_there_is_exit_code_one(haulout: Haulout, serve: Serve, tmp_path: Path) -> None:
+    file = a_kubeconfig(tmp_path, serve(ReviewCluster()))
+    code, out, _ = haulout("cluster-info", "--kubeconfig", file, "-n", "nowhere")
+
+    assert code == 1
+    assert "kubectl create namespace nowhere" in out
 
 
 def test_grant_prints_the_manifest_and_nothing_else(haulout: Haulout, serve: Serve, tmp_path: Path) -> None:
@@ -299,6 +427,46 @@ def test_an_interrupt_ends_quietly(tmp_path: Path) -> None:
                 _, err = process.communicate()
 
     assert (process.returncode, err.strip()) == (130, "")
+
+
+def test_a_request_to_end_takes_the_exec_plugin_along(tmp_path: Path) -> None:
+    """It runs in a session of its own, where no signal reaches it."""
+    os.mkfifo(tmp_path / "story")
+    (tmp_path / "plugin").write_text(f"#!/bin/sh\nexec 3> {tmp_path}/story\necho begun >&3\nsleep 30\n")
+    (tmp_path / "plugin").chmod(0o700)
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": str(tmp_path / "plugin")}
+    command = [sys.executable, "-m", "haulout", "cluster-info", "--kubeconfig"]
+    command.append(a_kubeconfig(tmp_path, "https://127.0.0.1:1", exec=plugin))
+    with (
+        subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process,
+        (tmp_path / "story").open() as story,
+    ):
+        assert story.readline() == "begun\n"
+        process.send_signal(signal.SIGTERM)
+        _, err = process.communicate()
+        ended, _, _ = select.select([story], [], [], 5)  # nobody is left who could write
+
+    assert (process.returncode, err) == (143, "")
+    assert ended
+
+
+@pytest.mark.parametrize("arguments", [["cluster-info"], ["--help"], ["version"]])
+def test_output_that_cannot_be_written_is_one_line(serve: Serve, tmp_path: Path, arguments: list[str]) -> None:
+    environment = {**os.environ, "KUBECONFIG": a_kubeconfig(tmp_path, serve(ReviewCluster()))}
+    no_room = f'ulimit -f 0; exec "$@" > {tmp_path}/out'
+    command = ["sh", "-c", no_room, "sh", sys.executable, "-m", "haulout", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+
+    assert (done.returncode, done.stderr) == (1, "haulout: writing the output: File too large\n")
+
+
+@pytest.mark.parametrize("closing", [">&-", "<&-", "2>&-", "<&- >&- 2>&-"])
+def test_standard_files_may_be_closed(serve: Serve, tmp_path: Path, closing: str) -> None:
+    file = a_kubeconfig(tmp_path, serve(ReviewCluster()))
+    command = ["sh", "-c", f'exec "$@" {closing}', "sh", sys.executable, "-m", "haulout", "cluster-info"]
+    done = subprocess.run([*command, "--kubeconfig", file], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_a_reader_who_left_is_no_error(serve: Serve, tmp_path: Path) -> None:

@@ -30,6 +30,8 @@ async def look(cluster: ReviewCluster, clock: Clock, *, namespace: str | None = 
         credentials=ANONYMOUS,
         namespace="shop",
     )
+    name = namespace or "shop"
+    cluster.broken.setdefault(f"/api/v1/namespaces/{name}", answer({"metadata": {"name": name}}))
     client = Client(cluster, clock=clock, random=random.Random(7))
     return await report.gather(Session(connection, client), namespace=namespace)
 
@@ -133,7 +135,44 @@ async def test_what_may_not_be_asked_is_unknown_and_the_rest_is_told(clock: Cloc
 async def test_an_anonymous_user_is_told_to_log_in(clock: Clock) -> None:
     findings = await look(ReviewCluster(username="system:anonymous", refused={"*"}), clock)
 
-    assert text(findings).endswith("log in, or name another context with --context.")
+    assert text(findings).splitlines()[-1] == (
+        "https://10.0.0.1:6443 takes you for system:anonymous: context 'prod' in /etc/kubeconfig has no credentials "
+        "that it knows; log in, or name another context"
+    )
+
+
+async def test_a_namespace_that_does_not_exist_is_told_with_how_to_create_it(clock: Clock) -> None:
+    gone = refusal(404, "NotFound", 'namespaces "shop" not found')
+    findings = await look(ReviewCluster(broken={"/api/v1/namespaces/shop": gone}), clock)
+
+    assert line(findings, "Namespace") == "Namespace shop (does not exist)"
+    assert text(findings).splitlines()[-1] == "To create the namespace:  kubectl create namespace shop"
+    assert not findings.ready
+    assert json.loads(report.as_json(findings))["namespaceExists"] is False
+    assert json.loads(report.as_json(findings))["ready"] is False
+
+
+async def test_a_namespace_that_may_not_be_seen_is_no_obstacle(clock: Clock) -> None:
+    findings = await look(ReviewCluster(broken={"/api/v1/namespaces/shop": FORBIDDEN}), clock)
+
+    assert line(findings, "Namespace") == "Namespace shop (unknown whether it exists: not allowed to look)"
+    assert findings.ready
+    assert json.loads(report.as_json(findings))["namespaceExists"] is None
+
+
+async def test_what_the_server_says_cannot_take_over_the_terminal(clock: Clock) -> None:
+    """Cursor movements, line breaks and reversed text come out as escapes."""
+    evil = "\x1b[2J\r\n\u202eroot"
+    cluster = ReviewCluster(
+        username=f"eve{evil}", groups=[f"g{evil}"], refused={"*"}, says=f"no{evil}", down=[f"a{evil}/v1"]
+    )
+    cluster.broken["/version"] = answer({"gitVersion": f"v1{evil}", "platform": f"p{evil}"})
+
+    shown = text(await look(cluster, clock))
+
+    assert all(each.isprintable() for each in shown.splitlines())
+    for begin in ("eve", "g", "no", "a", "v1", "p"):
+        assert rf"{begin}\x1b[2J\r\n\u202eroot" in shown
 
 
 async def test_a_user_whom_an_old_server_cannot_name_is_told_that_grant_cannot_help(clock: Clock) -> None:
@@ -159,7 +198,7 @@ async def test_programs_find_every_documented_field(clock: Clock) -> None:
     told = await as_json(ReviewCluster(refused={"create pods/eviction"}, down=["metrics.k8s.io/v1"]), clock)
 
     assert set(told) == {
-        *("server", "context", "source", "namespace", "version", "platform", "user"),
+        *("server", "context", "source", "namespace", "namespaceExists", "version", "platform", "user"),
         *("permissions", "features", "unavailable", "ready"),
     }
     assert told["user"] == {"username": "alice", "groups": ["ops", "system:authenticated"]}
@@ -241,7 +280,11 @@ async def test_nothing_is_granted_to_nobody(clock: Clock) -> None:
         (answer(b"<html><title>Sign in</title></html>"), GarbledAnswer, "an HTML page titled 'Sign in'; is a proxy"),
         (answer(b"not here", status=404), GarbledAnswer, "does not look like a Kubernetes API server: its /version"),
         (answer(b"", status=302), GarbledAnswer, "does not look like a Kubernetes API server: its /version"),
-        (answer({"hello": "world"}), GarbledAnswer, "/version names no version"),
+        (
+            answer({"hello": "world"}),
+            GarbledAnswer,
+            "/version names no version; correct the server of context 'prod' in /etc/kubeconfig",
+        ),
     ],
 )
 async def test_a_server_that_is_not_kubernetes_or_not_well_is_an_error(

@@ -82,7 +82,7 @@ async def test_a_token_file_that_is_broken_for_a_while_keeps_the_last_good_token
 async def test_without_any_token_the_file_is_blamed_until_it_is_there(tmp_path: Path, clock: Clock) -> None:
     path = tmp_path / "token"
     credentials = TokenFile(path, clock=clock)
-    with pytest.raises(CredentialsError, match=f"reading the token in {path}: {path}: No such file or directory"):
+    with pytest.raises(CredentialsError, match=f"^reading the token in {path}: No such file or directory$"):
         await credentials.current()
     path.write_text("")
     with pytest.raises(CredentialsError, match=f"reading the token in {path}: it is empty"):
@@ -281,9 +281,8 @@ async def test_many_who_need_a_plugin_at_once_share_its_failure(plugin: Plugin) 
     plugin.script('printf "x" >> runs; exit 3')
     credentials = plugin.credentials()
     results = await asyncio.gather(*(credentials.current() for _ in range(20)), return_exceptions=True)
-    assert {str(result) for result in results} == {
-        f"exec plugin {plugin.path} of user 'alice' in config: it failed with exit code 3"
-    }
+    failure = f"it failed with exit code 3; run it by hand: {plugin.path}"
+    assert {str(result) for result in results} == {f"exec plugin {plugin.path} of user 'alice' in config: {failure}"}
     assert plugin.runs == 1
 
 
@@ -370,7 +369,24 @@ async def test_a_plugin_that_cannot_be_run_says_why(plugin: Plugin) -> None:
 @pytest.mark.real_time
 async def test_a_plugin_that_fails_is_quoted_with_its_last_line(plugin: Plugin) -> None:
     plugin.script(r'printf "noise\n\033[31mUnable to locate credentials\033[0m\n\n" >&2; exit 255')
-    assert (await plugin.complaint()).endswith("it failed with exit code 255: Unable to locate credentials")
+    assert (await plugin.complaint(args=("get-token", "--cluster", "my cluster"))).endswith(
+        "it failed with exit code 255: Unable to locate credentials; "
+        f"run it by hand: {plugin.path} get-token --cluster 'my cluster'"
+    )
+
+
+@pytest.mark.real_time
+async def test_secrets_among_a_plugins_arguments_do_not_show(plugin: Plugin) -> None:
+    plugin.script("exit 1")
+    complaint = await plugin.complaint(args=("--oidc-client-secret=hush", "--password", "hush", "login"))
+    assert "hush" not in complaint
+    assert complaint.endswith("'--oidc-client-secret=…' --password '…' login")
+
+
+@pytest.mark.real_time
+async def test_a_plugin_that_prints_nothing_is_to_be_run_by_hand(plugin: Plugin) -> None:
+    plugin.script("true")
+    assert (await plugin.complaint()).endswith(f"it printed nothing; run it by hand: {plugin.path}")
 
 
 @pytest.mark.real_time
@@ -379,7 +395,7 @@ async def test_a_plugin_that_hangs_is_ended_with_its_children(
 ) -> None:
     monkeypatch.setattr(exec_plugin, "_TIME_LIMIT", timedelta(milliseconds=200))
     plugin.script("sleep 60 & echo $! > child; wait")
-    assert (await plugin.complaint()).endswith("it did not end within 0.2 s")
+    assert (await plugin.complaint()).endswith(f"it did not end within 0.2 s; run it by hand: {plugin.path}")
     async with asyncio.timeout(5):
         while _is_alive(int((plugin.folder / "child").read_text())):
             await clock.sleep(timedelta(milliseconds=5))

@@ -228,7 +228,7 @@ async def test_on_an_older_server_too_a_group_that_is_down_spoils_nothing(clock:
     ],
 )
 async def test_an_answer_that_is_none_is_an_error(clock: Clock, given: Response, error: type[Exception]) -> None:
-    with pytest.raises(error, match="discover what is served under /api"):
+    with pytest.raises(error, match="discovering what is served under /api"):
         await discovered(clock, given)
 
 

@@ -18,7 +18,8 @@ import pytest
 from aiohttp import web
 
 from haulout.core.clock import Clock, RealClock
-from haulout.errors import CredentialsError, GarbledAnswer, KubeError, Unreachable
+from haulout.errors import CredentialsError, GarbledAnswer, KubeError, LeadershipLost, Unreachable
+from haulout.kube.network import http
 from haulout.kube.network.config import Connection
 from haulout.kube.network.credentials import ANONYMOUS, CertificateFiles, Credentials, Fixed, Identity, TokenFile
 from haulout.kube.network.exec_plugin import ExecPlugin, ExecSpec
@@ -33,6 +34,7 @@ AUTHORITY = Authority()
 LOCAL = AUTHORITY.issue("127.0.0.1", "localhost")
 ALICE, ALICE_LATER = AUTHORITY.issue("alice"), AUTHORITY.issue("alice")
 LONG_AGO = datetime(2020, 1, 1, tzinfo=UTC)
+LISTENING = "is the API server overloaded, or is something else listening there?"
 NODES = Request(method="GET", path="/api/v1/nodes")
 WATCH = Request(method="GET", path="/api/v1/nodes", query=(("watch", "true"),))
 
@@ -412,11 +414,15 @@ async def test_a_server_certificate_of_tomorrow_is_named(world: World) -> None:
     assert await trust(world, certificate) == ("the server's certificate is not valid yet; check this machine's clock")
 
 
-@pytest.mark.parametrize("tls", [Tls(Authority("another").pem), Tls()])
-async def test_an_unknown_authority_is_named(world: World, tls: Tls) -> None:
-    assert "is signed by an unknown authority; is certificate-authority that of this cluster?" in await trust(
-        world, LOCAL, tls
-    )
+@pytest.mark.parametrize(
+    ("tls", "advice"),
+    [
+        (Tls(Authority("another").pem), "; is certificate-authority that of this cluster?"),
+        (Tls(), ", and there is no certificate-authority, so that only this system's count; set the cluster's"),
+    ],
+)
+async def test_an_unknown_authority_is_named(world: World, tls: Tls, advice: str) -> None:
+    assert await trust(world, LOCAL, tls) == f"the server's certificate is signed by an unknown authority{advice}"
 
 
 @pytest.mark.parametrize(("server_name", "host"), [(None, "127.0.0.1"), ("api.example.com", "api.example.com")])
@@ -539,6 +545,18 @@ async def test_a_connection_closed_during_the_handshake_is_unsent(world: World) 
     assert f"cannot connect to https://127.0.0.1:{port}: connection reset during the handshake" in str(error)
 
 
+async def test_a_proxy_that_does_not_answer_is_named(world: World) -> None:
+    async def handler(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+        await reader.read()
+
+    proxy = f"http://u:passw0rd@127.0.0.1:{await world.serve_raw(handler)}"
+    request = Request(method="GET", path="/", timeout=timedelta(milliseconds=200))
+    error = await unreachable(world.transport("https://api.example.com", proxy=proxy), request)
+    assert f"no connection within 0.2 s through proxy {proxy.replace('u:passw0rd@', '')}; is the cluster up" in str(
+        error
+    )
+
+
 async def test_after_close_nothing_is_sent(world: World) -> None:
     transport = world.transport(await world.serve(ok))
     await transport.send(NODES)
@@ -546,6 +564,140 @@ async def test_after_close_nothing_is_sent(world: World) -> None:
     error = await unreachable(transport)
     assert not error.sent
     assert str(error) == f"the connection to {transport.server} was closed"
+
+
+async def test_a_request_that_waits_for_its_turn_when_all_is_closed_is_unsent(world: World, clock: Clock) -> None:
+    arrived = asyncio.Event()
+
+    async def handler(_: web.Request) -> web.Response:
+        arrived.set()
+        await asyncio.Event().wait()
+        return web.Response()
+
+    transport = world.transport(await world.serve(handler), connections=1)
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(unreachable(transport))
+        await arrived.wait()
+        second = group.create_task(unreachable(transport))
+        await clock.sleep(timedelta())  # it gets to where it waits
+        await transport.close()
+    assert first.result().sent
+    assert not second.result().sent
+    assert str(second.result()) == f"the connection to {transport.server} was closed"
+
+
+async def test_closing_waits_for_connections_that_are_closing_already(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event loop that ends before them complains aloud."""
+    made: list[socket.socket] = []
+    new_socket = http._socket
+
+    def remembered(address: Any) -> socket.socket:
+        made.append(new_socket(address))
+        return made[-1]
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(headers={"Connection": "close"})
+
+    monkeypatch.setattr(http, "_socket", remembered)
+    transport = world.transport(await world.serve(handler))
+    await transport.send(NODES)
+    await transport.close()
+    assert [each.fileno() for each in made] == [-1]
+
+
+async def test_closing_does_not_wait_for_a_server_that_never_says_goodbye(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(http, "_GOODBYE", timedelta(milliseconds=50))
+    context = LOCAL.server_context(world.folder)
+    with socket.create_server(("127.0.0.1", 0)) as server, contextlib.ExitStack() as later:
+        transport = world.transport(f"https://127.0.0.1:{server.getsockname()[1]}")
+        response, connection = await asyncio.gather(
+            transport.send(NODES), asyncio.to_thread(_answer_and_stay, server, context)
+        )
+        later.callback(connection.close)
+        assert response.status == 200
+        async with asyncio.timeout(5):
+            await transport.close()
+
+
+def _answer_and_stay(server: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:
+    connection = context.wrap_socket(server.accept()[0], server_side=True)
+    connection.recv(65536)
+    connection.sendall(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+    return connection
+
+
+# Leave to go
+
+
+class Guarded:
+    """A TLS server that notes what it reads on each connection, and a request that may not be sent to it."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.received: list[bytes] = []  # one for each connection
+        self.ended = asyncio.Event()
+        self.refusal = LeadershipLost("no longer")
+        self.request = Request(method="POST", path="/", body=b"{}", may_leave=self._refuse)
+
+    async def transport(self) -> HttpTransport:
+        """Start the server, and return the way to it."""
+        context = LOCAL.server_context(self._world.folder)
+        return self._world.transport(f"https://127.0.0.1:{await self._world.serve_raw(self._serve, context=context)}")
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        at = len(self.received)
+        self.received.append(b"")
+        try:
+            while data := await reader.read(65536):
+                self.received[at] += data
+                writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+        finally:
+            self.ended.set()
+
+    def _refuse(self) -> None:
+        raise self.refusal
+
+
+async def test_leave_is_asked_when_the_connection_stands_and_nothing_has_left(world: World) -> None:
+    guarded = Guarded(world)
+    transport = await guarded.transport()
+    with pytest.raises(LeadershipLost) as caught:
+        await transport.send(guarded.request)
+    assert caught.value is guarded.refusal
+    async with asyncio.timeout(5):
+        await guarded.ended.wait()
+    assert guarded.received == [b""], "there was a connection, and nothing on it"
+    assert (await transport.send(NODES)).status == 200
+
+
+async def test_leave_is_asked_on_a_connection_that_is_used_again(world: World) -> None:
+    guarded = Guarded(world)
+    transport = await guarded.transport()
+    assert (await transport.send(NODES)).status == 200
+    with pytest.raises(LeadershipLost):
+        await transport.send(guarded.request)
+    assert (await transport.send(NODES)).status == 200
+    assert b"POST" not in b"".join(guarded.received)
+
+
+async def test_leave_is_asked_for_streams_too(world: World) -> None:
+    guarded = Guarded(world)
+    transport = await guarded.transport()
+    with pytest.raises(LeadershipLost):
+        async with transport.stream(guarded.request):
+            pass
+    assert b"".join(guarded.received) == b""
+
+
+async def test_a_request_that_may_leave_does(world: World) -> None:
+    asked: list[bool] = []
+    request = Request(method="GET", path="/", may_leave=lambda: asked.append(True))
+    assert (await world.transport(await world.serve(ok)).send(request)).status == 200
+    assert asked == [True]
 
 
 # No answer
@@ -559,7 +711,7 @@ async def test_an_answer_that_never_comes_times_out_sent(world: World) -> None:
     request = Request(method="GET", path="/api/v1/nodes", timeout=timedelta(milliseconds=100))
     error = await unreachable(world.transport(server), request)
     assert error.sent
-    assert str(error) == f"GET {server}/api/v1/nodes: no answer within 0.1 s"
+    assert str(error) == f"GET {server}/api/v1/nodes: no answer within 0.1 s; {LISTENING}"
     with pytest.raises(Unreachable, match=r"no answer within 0\.1 s"):
         async with world.transport(server).stream(request):
             pass
@@ -589,6 +741,24 @@ async def test_only_what_is_harmless_is_repeated_after_a_lost_connection(
     assert error.sent
     assert str(error).startswith(f"{method} {server}/api/v1/nodes: the connection was lost before the answer came")
     assert len(received) == attempts
+
+
+async def test_a_server_that_goes_away_while_it_is_asked_is_not_said_to_have_refused(world: World) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        transport = world.transport(f"http://127.0.0.1:{server.getsockname()[1]}")
+        error, _ = await asyncio.gather(unreachable(transport), asyncio.to_thread(_go_away, server))
+    assert error.sent
+    assert str(error) == (
+        f"GET {transport.server}/api/v1/nodes: the connection was lost before the answer came, and cannot be made "
+        "again (connection refused); is the cluster up, and is context 'dev' of config the right one?"
+    )
+
+
+def _go_away(server: socket.socket) -> None:
+    connection, _ = server.accept()
+    with connection:
+        connection.recv(65536)
+        server.close()
 
 
 async def test_a_kept_alive_connection_that_the_server_closed_is_no_trouble_for_a_get(world: World) -> None:
@@ -703,6 +873,31 @@ async def test_an_error_is_one_line(world: World) -> None:
         assert [line async for line in stream.lines()] == [b"{\n}\n"]
 
 
+async def test_an_error_that_does_not_end_is_given_up(world: World) -> None:
+    async def handler(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await read_request(reader)
+        writer.write(b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 1000\r\n\r\nhalf")
+        await reader.read()
+
+    transport = world.transport(f"http://127.0.0.1:{await world.serve_raw(handler)}")
+    request = Request(method="GET", path="/", timeout=timedelta(milliseconds=300))
+    async with asyncio.timeout(5), transport.stream(request) as stream:
+        assert stream.status == 503
+        with pytest.raises(Unreachable, match=r"no answer within 0\.3 s"):
+            await anext(stream.lines())
+
+
+async def test_a_line_without_end_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http, "_LONGEST_LINE", 1_000_000)
+    chunks = [b"short\nalso\n", *[b"x" * 65536] * 40]
+    transport = world.transport(await world.serve(streaming(chunks, then=lambda _: None)))
+    seen: list[bytes] = []
+    with pytest.raises(GarbledAnswer, match="a line of the stream has no end"):
+        async with asyncio.timeout(5):
+            await lines_of(transport, seen)
+    assert seen == [b"short", b"also"]
+
+
 async def test_a_stream_that_ends_within_a_line_does_not_yield_the_half(world: World) -> None:
     transport = world.transport(await world.serve(streaming([b'{"type":"ADDED"}\n{"typ'])))
     seen: list[bytes] = []
@@ -806,6 +1001,9 @@ async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     writer.close()
 
 
+CHECK = "check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY in the environment"
+
+
 async def test_a_proxy_tunnels_and_learns_no_secrets(world: World) -> None:
     server = await world.serve(ok)
     headers = (("Impersonate-User", "bob"),)
@@ -827,14 +1025,14 @@ async def test_a_proxy_that_refuses_is_named(world: World) -> None:
     assert not error.sent
     shown = proxy.replace("user:passw0rd@", "")
     assert str(error) == (
-        f"proxy {shown} does not connect us to https://api.example.com: 407 Proxy Authentication Required"
+        f"proxy {shown} does not connect us to https://api.example.com: 407 Proxy Authentication Required; {CHECK}"
     )
 
 
 async def test_a_proxy_that_is_not_there_is_named(world: World) -> None:
     for proxy, problem in (
-        ("http://u:passw0rd@127.0.0.1:1", "cannot connect to proxy http://127.0.0.1:1: connection refused"),
-        ("http://no-such-host.invalid:3128", "the address of no-such-host.invalid cannot be found"),
+        ("http://u:passw0rd@127.0.0.1:1", f"cannot connect to proxy http://127.0.0.1:1: connection refused; {CHECK}"),
+        ("http://no-such-host.invalid:3128", f"the address of no-such-host.invalid cannot be found; {CHECK}"),
     ):
         error = await unreachable(world.transport("https://api.example.com", proxy=proxy))
         assert not error.sent

@@ -173,6 +173,20 @@ def test_with_nothing_to_go_by_all_places_are_named(home: Home) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("listed", "said"),
+    [
+        (":", "no way to a cluster: KUBECONFIG names no file, and there is no pod's service account in"),
+        ("/absent", "no way to a cluster: there is no kubeconfig at /absent and no pod's service account in"),
+    ],
+)
+def test_a_kubeconfig_variable_that_leads_nowhere_is_to_be_corrected(home: Home, listed: str, said: str) -> None:
+    home.environ["KUBECONFIG"] = listed
+    with pytest.raises(KubeconfigError) as caught:
+        home.load()
+    assert str(caught.value) == f"{said} {home.folder}/serviceaccount; give --kubeconfig FILE or correct KUBECONFIG"
+
+
 def test_a_context_asked_for_without_any_kubeconfig_is_not_ignored(home: Home) -> None:
     home.in_a_pod()
     with pytest.raises(KubeconfigError, match=r"there is no context 'dev', since there is no kubeconfig: looked at"):
@@ -278,6 +292,15 @@ def test_a_server_address_that_is_none_is_refused(home: Home, server: str) -> No
     complaint = home.complaint(a_config(cluster={"server": server}))
     assert complaint.key == "clusters[0].cluster.server"
     assert "expected the API server's address, such as https://host:6443" in complaint.problem
+
+
+@pytest.mark.parametrize(
+    "server", ["https://u:passw0rd@host", "https://:passw0rd@host", "https://u:passw0rd@host:port", "u:pa/ssw0rd@host"]
+)
+def test_a_password_in_the_servers_address_is_refused_and_not_repeated(home: Home, server: str) -> None:
+    complaint = home.complaint(a_config(cluster={"server": server}))
+    assert complaint.problem.endswith("without user name and password: those belong to the user's entry")
+    assert "ssw0rd" not in str(complaint)
 
 
 def test_trust_comes_from_the_cluster_entry(home: Home) -> None:
@@ -474,6 +497,24 @@ def test_a_file_named_in_it_that_cannot_be_read_is_named(home: Home) -> None:
     assert complaint.problem == f"cannot read {home.folder}/pki/ca.crt: No such file or directory"
 
 
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (None, "cannot read {path}: No such file or directory"),
+        (b"", "{path} is empty"),
+        (b"\xff", "{path} is no bearer token: it is no text"),
+    ],
+)
+def test_a_token_file_without_a_token_is_refused_with_line_and_key(
+    home: Home, content: bytes | None, problem: str
+) -> None:
+    if content is not None:
+        home.write(content, "token")
+    complaint = home.complaint(a_config(user={"tokenFile": "token"}))
+    assert (complaint.key, complaint.problem) == ("users[0].user.tokenFile", problem.format(path=home.folder / "token"))
+    assert complaint.line is not None
+
+
 def test_an_encrypted_private_key_is_refused_without_asking_for_its_password(home: Home) -> None:
     locked = AUTHORITY.issue("alice", password=b"secret")
     user = {"client-certificate-data": encoded(locked.cert_pem), "client-key-data": encoded(locked.key_pem)}
@@ -495,6 +536,13 @@ def test_an_encrypted_private_key_is_refused_without_asking_for_its_password(hom
         ("a: \x07", None, "expected YAML or JSON: control characters are not allowed"),
         ("contexts:\n- context: {}\n", 2, "expected a name"),
         ("current-context: [dev]\n", 1, "expected text, found a list"),
+        ("kind: Pod\ncurrent-context: a\n", 1, "expected a kubeconfig, found a Pod"),
+        ("kind: Event\n", 1, "expected a kubeconfig, found an Event"),
+        (
+            "clusters:\n- name: kind\n  cluster: {server: https://a}\n",
+            None,
+            "no current-context is set, and it has no contexts; is it cut off?",
+        ),
         ("# nothing\n", None, "expected a kubeconfig, found nothing in it"),
     ],
 )
@@ -516,7 +564,9 @@ def test_an_unknown_context_is_refused_with_those_there_are(home: Home) -> None:
         "there is no context 'dve', did you mean 'dev'? there are: dev"
     )
     assert home.complaint(a_config(), context="zzz").problem == "there is no context 'zzz'; there are: dev"
-    assert home.complaint(a_config(contexts=[])).problem == "there is no context 'dev'; there are none at all"
+    assert home.complaint(a_config(contexts=[])).problem == (
+        "there is no context 'dev'; there are none at all, is the file cut off?"
+    )
 
 
 def test_many_contexts_are_not_all_listed(home: Home) -> None:

@@ -1,6 +1,7 @@
 """`haulout cluster-info`: whether this cluster can be reached, as whom, and whether the operator could work in it."""
 
 import shlex
+import sys
 
 import click
 
@@ -26,17 +27,19 @@ def cluster_info(
     output: str,
     grant: bool,
 ) -> None:
-    """Show which cluster this is, who you are in it, and what the operator may do there.
+    """Show which cluster this is, who you are in it, and which of the permissions that the operator needs you have.
 
     \b
     Exit codes:
       0  everything that is needed is there; with --grant: the manifest was printed
       1  something needed is missing, or the cluster cannot be reached
       2  the command line or the kubeconfig makes no sense
+      130  interrupted
 
     \b
     With -o json, fields are only ever added:
       server, context, source, namespace    where
+      namespaceExists                       null if you may not see it
       version, platform                     of the server, null if it does not say
       user: {username, groups}              null if the server does not say
       permissions: [{purpose, group, resource, namespace, verbs, missing}]
@@ -64,11 +67,22 @@ def cluster_info(
     else:
         typed = {"--kubeconfig": kubeconfig, "--context": context, "--namespace": namespace}
         click.echo(report.as_text(findings, marks=marks(), grant_command=_grant_command(typed)))
-    ctx.exit(1 if findings.refused else 0)
+    ctx.exit(0 if findings.ready else 1)
 
 
 def _grant_command(typed: dict[str, str | None]) -> str:
-    words = ["haulout", "cluster-info"]
+    words = [*_program(), "cluster-info"]
     for option, value in typed.items():
         words += [option, value] if value else []
     return shlex.join([*words, "--grant"]) + " | kubectl --context ADMIN apply -f -"
+
+
+def _program() -> list[str]:
+    """Return how to call this program again: by its name, or as it was called if its name would not find it."""
+    import shutil
+    from pathlib import Path
+
+    called = sys.argv[0]
+    if Path(called).name == "__main__.py":
+        return [sys.executable, "-m", "haulout"]
+    return [called] if Path(called).name == "haulout" and not shutil.which("haulout") else ["haulout"]

@@ -1,20 +1,34 @@
-"""From what the user typed to a client: the one place that wires configuration, transport and client together."""
+"""From what the user typed to a client: the one place that wires configuration, transport and client together.
+
+A person at a terminal is not an operator: where the latter waits and tries again, the former wants to hear after a few
+seconds that nobody answers, and a signal to end takes the programs along that were started on the way.
+"""
 
 import asyncio
+import logging
+import signal
+import sys
 from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from random import Random
 from typing import Any, TypeVar
 
-from haulout.core.clock import RealClock
-from haulout.errors import CredentialsError, Unauthorized
+import msgspec
+
+from haulout.core.clock import Clock, RealClock
+from haulout.errors import CredentialsError, KubeError, ServerFailure, TooManyRequests, Unauthorized, Unreachable
 from haulout.kube.client import Client
 from haulout.kube.network import config
 from haulout.kube.network.config import Connection
 from haulout.kube.network.http import HttpTransport
+from haulout.kube.transport import Request, Response, Stream, Transport
 
 T = TypeVar("T")
+
+PATIENCE = timedelta(seconds=10)
+TERMINATED = 128 + signal.SIGTERM  # as a shell reports a process that SIGTERM ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,19 +46,69 @@ async def connect(*, kubeconfig: str | None, context: str | None) -> AsyncIterat
     connection = config.load(kubeconfig=kubeconfig, context=context, clock=clock)
     transport = HttpTransport(connection, clock=clock)
     random = Random()  # noqa: S311 - for jitter between tries, nothing secret
-    client = Client(transport, clock=clock, random=random)
+    client = Client(_Impatient(transport, clock), clock=clock, random=random)
     try:
         yield Session(connection, client)
     except Unauthorized as error:
         raise CredentialsError(_not_accepted(connection, error)) from error
+    except (ServerFailure, TooManyRequests) as error:
+        advice = "try again later, or ask those who run the cluster"
+        raise KubeError(f"{connection.server} has trouble: {error}; {advice}") from error
     finally:
         await client.close()
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end, on uvloop where it is installed."""
+    """Run `main` to its end, on uvloop where it is installed; SIGINT and SIGTERM cancel it."""
+    # What an event loop has to say is for those who asked for the log with -v: it does not reach Python's last resort.
+    logging.getLogger("asyncio").addHandler(logging.NullHandler())
     with asyncio.Runner(loop_factory=_new_event_loop) as runner:
-        return runner.run(main)
+        try:
+            return runner.run(_cancelled_by_sigterm(main))
+        except asyncio.CancelledError:
+            sys.exit(TERMINATED)
+
+
+async def _cancelled_by_sigterm(main: Coroutine[Any, Any, T]) -> T:
+    task = asyncio.current_task()
+    if task:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    return await main
+
+
+class _Impatient:
+    """A transport that waits for the first answer only briefly, and that once; a server that answered has its time.
+
+    The time that credentials take does not count: a person may have to log in for them.
+    """
+
+    def __init__(self, transport: Transport, clock: Clock) -> None:
+        self.server = transport.server
+        self._transport = transport
+        self._clock = clock
+        self._answered = False
+
+    async def send(self, request: Request) -> Response:
+        if self._answered:
+            return await self._transport.send(request)
+        began = self._clock.monotonic()
+        try:
+            response = await self._transport.send(
+                msgspec.structs.replace(request, timeout=min(request.timeout, PATIENCE))
+            )
+        except Unreachable as error:
+            # Timers of event loops go off up to some milliseconds early.
+            if self._clock.monotonic() - began < 0.9 * PATIENCE.total_seconds():
+                raise
+            raise KubeError(str(error)) from error  # which the client does not repeat
+        self._answered = True
+        return response
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        return self._transport.stream(request)
+
+    async def close(self) -> None:
+        await self._transport.close()
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
@@ -57,7 +121,5 @@ def _new_event_loop() -> asyncio.AbstractEventLoop:
 
 def _not_accepted(connection: Connection, error: Unauthorized) -> str:
     who = f"the credentials of {connection.user!r}" if connection.user else "a request without credentials"
-    where = f"context {connection.context!r} in {connection.source}"
-    return (
-        f"{connection.server} does not accept {who} ({where}): {error.message}; log in again, or name another context"
-    )
+    advice = "log in again, or name another context"
+    return f"{connection.server} does not accept {who} ({connection.origin}): {error.message}; {advice}"

@@ -1,7 +1,8 @@
 """The root command, and what an error looks like to the one who typed it.
 
-Whatever the cluster, a file or a proxy in between does, a person sees one line that begins with `haulout:`. A traceback
-means a bug in Haulout, or that somebody asked for it with -v.
+Whatever the cluster, a file or a proxy in between does, a person sees one line that begins with `haulout:`, and what
+others wrote into it cannot take over the terminal. A traceback means a bug in Haulout, or that somebody asked for it
+with -v.
 """
 
 import io
@@ -14,6 +15,7 @@ import click
 
 from haulout.cli import options
 from haulout.cli.cluster_info import cluster_info
+from haulout.cli.terminal import printable
 from haulout.cli.version import version
 from haulout.errors import ConfigError, HauloutError, UsageError
 
@@ -24,6 +26,7 @@ INTERRUPTED = 128 + 2  # as a shell reports a process that SIGINT ended
 
 def main(args: Sequence[str] | None = None) -> NoReturn:
     """Run the command line `args` (by default the process's own) and exit."""
+    _occupy_standard_files()
     sys.exit(_exit_code(args))
 
 
@@ -35,7 +38,7 @@ def haulout(ctx: click.Context) -> None:
     """Node maintenance for Kubernetes: cordon, drain, repair and return nodes.
 
     Exit codes: 0 all is well; 1 something is missing, refused or out of reach; 2 the command line or a file it names
-    makes no sense; 130 interrupted.
+    makes no sense; 130 interrupted; 143 terminated.
     """
     if os.environ.get("NO_COLOR"):
         ctx.color = False
@@ -56,21 +59,39 @@ def _exit_code(args: Sequence[str] | None) -> int:
     except click.Abort:
         return INTERRUPTED
     except click.ClickException as error:
-        _complain(error.format_message())
-        if isinstance(error, click.UsageError) and error.ctx:
-            click.echo(f"Try '{error.ctx.command_path} --help'.", err=True)
+        _complain(_usage(error) if isinstance(error, click.UsageError) else error.format_message())
         return error.exit_code
     except HauloutError as error:
         _log(error)
         _complain(str(error))
         return MISUSED if isinstance(error, UsageError | ConfigError) else FAILED
+    except OSError as error:  # what else touches files and the network says so in a HauloutError
+        sys.stdout = io.StringIO()  # or Python would try again at its end, and complain itself
+        _log(error)
+        _complain(f"writing the output: {error.strerror or error}")
+        return FAILED
+
+
+def _usage(error: click.UsageError) -> str:
+    message = error.format_message()
+    end = "" if message.endswith((".", "?", "!", ")")) else "."
+    return f"{message}{end} See '{error.ctx.command_path} --help'." if error.ctx else message
+
+
+def _occupy_standard_files() -> None:
+    """Open what was closed of 0, 1 and 2: the next file to get such a number would be taken for a terminal's."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest number that is free
 
 
 def _complain(message: str) -> None:
-    click.echo(f"haulout: {' '.join(message.split())}", err=True)
+    click.echo(f"haulout: {printable(' '.join(message.split()))}", err=True)
 
 
-def _log(error: HauloutError) -> None:
+def _log(error: Exception) -> None:
     import logging
 
     logging.getLogger("haulout").info("where the error came from:", exc_info=error)

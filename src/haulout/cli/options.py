@@ -1,11 +1,14 @@
 """Options that several commands share, so that they mean the same everywhere."""
 
+import re
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
+
+_NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # a DNS label: RFC 1123
 
 
 def cluster(command: Command) -> Command:
@@ -22,12 +25,21 @@ def cluster(command: Command) -> Command:
                 "-n",
                 "--namespace",
                 metavar="NAME",
+                callback=_checked_namespace,
                 help="Namespace of the operator, instead of the context's or the pod's.",
             ),
         )
     ):
         command = option(command)
     return command
+
+
+def _checked_namespace(_ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:
+    if name is not None and not _NAMESPACE.fullmatch(name):
+        raise click.BadParameter(
+            f"{name!r} is no name of a namespace: a-z, 0-9 and - only, at most 63, - not at an end"
+        )
+    return name
 
 
 def output(command: Command) -> Command:

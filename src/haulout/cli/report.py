@@ -15,12 +15,13 @@ import msgspec
 from haulout.cli import needs
 from haulout.cli.connect import Session
 from haulout.cli.needs import FEATURES, Feature
-from haulout.cli.terminal import Marks
+from haulout.cli.terminal import Marks, printable
 from haulout.errors import (
     ApiError,
     Forbidden,
     GarbledAnswer,
     HauloutError,
+    NotFound,
     ServerFailure,
     TooManyRequests,
     Unauthorized,
@@ -31,6 +32,7 @@ from haulout.kube.client import Client
 from haulout.kube.discovery import Discovery, discover
 from haulout.kube.network.config import Connection
 from haulout.kube.objects import Version
+from haulout.kube.resources import NAMESPACES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +41,17 @@ class Findings:
 
     connection: Connection
     namespace: str
+    namespace_exists: bool | None
     version: Version | None
     user: UserInfo | None
     needed: tuple[Permission, ...]
     refused: tuple[Refusal, ...]
     discovery: Discovery | None
+
+    @property
+    def ready(self) -> bool:
+        """Tell whether the operator could work here, as far as we could see."""
+        return not self.refused and self.namespace_exists is not False
 
 
 class State(StrEnum):
@@ -62,7 +70,8 @@ async def gather(session: Session, *, namespace: str | None) -> Findings:
     return Findings(
         connection=session.connection,
         namespace=namespace,
-        version=await _version(client),
+        version=await _version(client, session.connection),
+        namespace_exists=await _exists(client, namespace),
         user=await access.whoami(client),
         needed=needed,
         refused=await _refused(client, needed),
@@ -70,7 +79,7 @@ async def gather(session: Session, *, namespace: str | None) -> Findings:
     )
 
 
-async def _version(client: Client) -> Version | None:
+async def _version(client: Client, connection: Connection) -> Version | None:
     try:
         version = await client.server_version()
     except Forbidden:
@@ -78,14 +87,28 @@ async def _version(client: Client) -> Version | None:
     except (Unauthorized, TooManyRequests, ServerFailure):
         raise
     except ApiError as error:
-        raise _not_kubernetes(client, f"answers {error.message}") from error
+        raise _not_kubernetes(connection, f"answers {error.message}") from error
     if not version.git_version:
-        raise _not_kubernetes(client, "names no version")
+        raise _not_kubernetes(connection, "names no version")
     return version
 
 
-def _not_kubernetes(client: Client, what: str) -> GarbledAnswer:
-    return GarbledAnswer(f"{client.transport.server} does not look like a Kubernetes API server: its /version {what}")
+def _not_kubernetes(connection: Connection, what: str) -> GarbledAnswer:
+    plain = "should it begin with https://? " if connection.server.startswith("http://") else ""
+    return GarbledAnswer(
+        f"{connection.server} does not look like a Kubernetes API server: its /version {what}; "
+        f"{plain}correct the server of {connection.origin}"
+    )
+
+
+async def _exists(client: Client, namespace: str) -> bool | None:
+    try:
+        await client.get(NAMESPACES, namespace)
+    except Forbidden:
+        return None
+    except NotFound:
+        return False
+    return True
 
 
 async def _refused(client: Client, needed: Sequence[Permission]) -> tuple[Refusal, ...]:
@@ -137,9 +160,18 @@ def as_text(findings: Findings, *, marks: Marks, grant_command: str) -> str:
         _permissions(findings, marks),
         _features(findings, marks),
     ]
+    if findings.namespace_exists is False:
+        sections.append([f"To create the namespace:  kubectl create namespace {findings.namespace}"])
     if findings.refused:
         sections.append(_what_to_do(findings, grant_command))
     return "\n\n".join("\n".join(section) for section in sections)
+
+
+_EXISTENCE = {
+    True: "",
+    False: " (does not exist)",
+    None: " (unknown whether it exists: not allowed to look)",
+}
 
 
 def _where_and_who(findings: Findings) -> list[str]:
@@ -149,7 +181,7 @@ def _where_and_who(findings: Findings) -> list[str]:
         ("Cluster", f"{connection.server} (context {connection.context}, from {_short(connection.source)})"),
         ("Version", f"{version.git_version}, {version.platform}" if version else "unknown: not allowed to ask"),
         ("You are", f"{user.username}{groups}" if user else "unknown: the server does not say"),
-        ("Namespace", findings.namespace),
+        ("Namespace", f"{findings.namespace}{_EXISTENCE[findings.namespace_exists]}"),
     ]
     if findings.discovery and findings.discovery.unavailable:
         rows.append(("API down", ", ".join(findings.discovery.unavailable)))
@@ -162,7 +194,7 @@ def _permissions(findings: Findings, marks: Marks) -> list[str]:
         lacking = _lacking(permission, findings.refused)
         rows.append((f"  {marks.no if lacking else marks.yes} {permission.why}", _verbs(permission, lacking)))
     reasons = dict.fromkeys(refusal.reason for refusal in findings.refused if refusal.reason)
-    return ["Permissions", *_aligned(rows), *(f"  The server adds: {reason}" for reason in reasons)]
+    return ["Permissions", *_aligned(rows), *(f"  The server adds: {printable(reason)}" for reason in reasons)]
 
 
 def _verbs(permission: Permission, lacking: Sequence[str]) -> str:
@@ -201,14 +233,19 @@ def _what_to_do(findings: Findings, grant_command: str) -> list[str]:
             "ask a cluster admin for what is missing.",
         ]
     if findings.user.username == access.ANONYMOUS:
-        return ["The server does not know you: log in, or name another context with --context."]
+        server, origin = findings.connection.server, printable(findings.connection.origin)
+        advice = f"{origin} has no credentials that it knows; log in, or name another context"
+        return [f"{server} takes you for {access.ANONYMOUS}: {advice}"]
     return ["To grant what is missing, where ADMIN is the context of a cluster admin:", f"  {grant_command}"]
 
 
 def _aligned(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Return rows of two columns; escape sequences of colours take no room."""
+    """Return rows of two columns; colours, which only the left one may have, take no room."""
     widths = [len(click.unstyle(left)) for left, _ in rows]
-    return [f"{left}{' ' * (max(widths) - width)}  {right}" for (left, right), width in zip(rows, widths, strict=True)]
+    return [
+        f"{left}{' ' * (max(widths) - width)}  {printable(right)}"
+        for (left, right), width in zip(rows, widths, strict=True)
+    ]
 
 
 def _short(source: str) -> str:
@@ -250,6 +287,7 @@ class _ReportJson(_Json, frozen=True):
     context: str
     source: str
     namespace: str
+    namespace_exists: bool | None
     version: str | None
     platform: str | None
     user: _UserJson | None
@@ -267,13 +305,14 @@ def as_json(findings: Findings) -> bytes:
         context=connection.context,
         source=connection.source,
         namespace=findings.namespace,
+        namespace_exists=findings.namespace_exists,
         version=version.git_version if version else None,
         platform=version.platform if version else None,
         user=_UserJson(username=user.username, groups=user.groups) if user else None,
         permissions=tuple(_permission_json(permission, findings.refused) for permission in findings.needed),
         features=tuple(_feature_json(feature, discovery) for feature in FEATURES),
         unavailable=discovery.unavailable if discovery else (),
-        ready=not findings.refused,
+        ready=findings.ready,
     )
     return msgspec.json.format(msgspec.json.encode(report))
 

@@ -1,4 +1,7 @@
-"""What fits the terminal: signs that its encoding can show; colours, which click drops where they do not belong."""
+"""What fits the terminal: signs that its encoding can show, texts of others that cannot take it over, and colours.
+
+click drops the colours where they do not belong.
+"""
 
 import sys
 from typing import NamedTuple
@@ -21,13 +24,19 @@ PRETTY = Marks("✓", "✗", "-", "?")
 
 def marks() -> Marks:
     """Return the signs that standard output can show."""
-    chosen = PRETTY if _can_show("".join(PRETTY), sys.stdout.encoding) else PLAIN
+    encoding = sys.stdout.encoding if sys.stdout else None  # None: it was closed before we began
+    chosen = PRETTY if _can_show("".join(PRETTY), encoding) else PLAIN
     return Marks(
         yes=click.style(chosen.yes, fg="green"),
         no=click.style(chosen.no, fg="red", bold=True),
         off=click.style(chosen.off, dim=True),
         unknown=click.style(chosen.unknown, fg="yellow"),
     )
+
+
+def printable(text: str) -> str:
+    """Return `text`, which somebody else wrote, with escapes for what would move the cursor or break the line."""
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
 
 
 def _can_show(text: str, encoding: str | None) -> bool:

@@ -84,7 +84,7 @@ async def missing(client: Client, permissions: Iterable[Permission]) -> list[Ref
 async def whoami(client: Client) -> UserInfo | None:
     """Return who the server takes us for; None if it cannot say (before Kubernetes 1.28) or does not want to."""
     body = {"apiVersion": SELF_REVIEWS.api_version, "kind": SELF_REVIEWS.kind}
-    doing = "ask the server who we are"
+    doing = "asking the server who we are"
     request = Request(method="POST", path=SELF_REVIEWS.path(), body=msgspec.json.encode(body))
     try:
         response = await client.request(request, doing=doing)
@@ -143,7 +143,7 @@ async def _refusal(client: Client, permission: Permission, verb: str) -> Refusal
         "kind": ACCESS_REVIEWS.kind,
         "spec": {"resourceAttributes": {key: value for key, value in attributes.items() if value}},
     }
-    doing = f"ask the server whether we may {verb} {permission}"
+    doing = f"asking the server whether we may {verb} {permission}"
     request = Request(method="POST", path=ACCESS_REVIEWS.path(), body=msgspec.json.encode(body))
     response = await client.request(request, doing=doing)
     verdict = answers.decode(_AccessReview, response.body, doing=doing).status

@@ -100,7 +100,7 @@ def _by_name(versions: Iterable[_Version]) -> dict[tuple[str, str], Found]:
 
 
 async def _read(client: Client, path: str) -> list[_Version]:
-    doing = f"discover what is served under {path}"
+    doing = f"discovering what is served under {path}"
     response = await client.request(Request(method="GET", path=path, accept=_ACCEPT), doing=doing)
     document = answers.decode(_Document, response.body, doing=doing)
     match document.kind:
@@ -210,7 +210,7 @@ class _Document(Base, frozen=True):
 
 async def _read_old(client: Client, group: str, version: str, *, prefix: str) -> _Version:
     path = "/".join(part for part in (prefix, group, version) if part)
-    doing = f"discover what is served under {path}"
+    doing = f"discovering what is served under {path}"
     try:
         response = await client.request(Request(method="GET", path=path), doing=doing)
     except Unauthorized:

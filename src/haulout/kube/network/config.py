@@ -39,6 +39,11 @@ class Connection:
     proxy: str | None = field(default=None, repr=False)  # may hold a password
     impersonation: tuple[tuple[str, str], ...] = ()
 
+    @property
+    def origin(self) -> str:
+        """Name the place to correct when it is wrong, for people."""
+        return f"context {self.context!r} in {self.source}"
+
 
 def load(
     *,
@@ -59,14 +64,15 @@ def load(
     merged = files.read_existing(places)
     if not merged.is_empty:
         return _from_kubeconfig(merged, context, environ, clock)
-    looked = ", ".join(str(place) for place in places)
+    looked = ", ".join(str(place) for place in places) or "nothing, since KUBECONFIG names no file"
     if context:
         raise KubeconfigError(f"there is no context {context!r}, since there is no kubeconfig: looked at {looked}")
     in_cluster = _in_cluster(service_account, environ, clock)
     if in_cluster is None:
+        there_is = f"there is no kubeconfig at {looked} and" if places else "KUBECONFIG names no file, and there is"
         raise KubeconfigError(
-            f"no way to a cluster: there is no kubeconfig at {looked} and no pod's service account in "
-            f"{service_account}; give --kubeconfig FILE or set KUBECONFIG"
+            f"no way to a cluster: {there_is} no pod's service account in {service_account}; "
+            f"give --kubeconfig FILE or {'correct' if environ.get('KUBECONFIG') else 'set'} KUBECONFIG"
         )
     return in_cluster
 
@@ -76,10 +82,9 @@ def _from_kubeconfig(
 ) -> Connection:
     name = wanted or kubeconfig.current_context
     if not name:
-        there_are = files.one_of(kubeconfig.contexts) or "none"
-        raise KubeconfigError(
-            f"no current-context is set; give --context NAME, of: {there_are}", file=kubeconfig.source
-        )
+        there_are = files.one_of(kubeconfig.contexts)
+        advice = f"; give --context NAME, of: {there_are}" if there_are else ", and it has no contexts; is it cut off?"
+        raise KubeconfigError(f"no current-context is set{advice}", file=kubeconfig.source)
     context = kubeconfig.context(name)
     cluster = entries.cluster(kubeconfig.cluster_of(context), environ=environ)
     user = kubeconfig.user_of(context)

@@ -95,7 +95,8 @@ class TokenFile:
             identity = Identity(bearer(self._path.read_text("utf-8"), what="it"))
         except (OSError, UnicodeDecodeError, CredentialsError) as error:
             if self._identity is None:
-                raise CredentialsError(f"reading the token in {self._path}: {_why(error)}") from None
+                why = error.strerror if isinstance(error, OSError) else error
+                raise CredentialsError(f"reading the token in {self._path}: {why}") from None
             return self._identity
         if identity != self._identity:
             self._identity = identity

@@ -125,11 +125,15 @@ def _server(section: Section) -> str:
     text = section.text("server")
     try:
         parts = urlsplit(text if "://" in text else f"http://{text}")
-        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0 and not parts.username
+        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+        has_login = "@" in (parts.netloc if usable else text)
     except ValueError:
-        usable = False
+        usable, has_login = False, "@" in text
+    expected = "expected the API server's address, such as https://host:6443"
+    if has_login:  # it is not repeated
+        raise section.wrong(f"{expected}, without user name and password: those belong to the user's entry", "server")
     if not usable:
-        raise section.wrong(f"expected the API server's address, such as https://host:6443, found {text!r}", "server")
+        raise section.wrong(f"{expected}, found {text!r}", "server")
     return urlunsplit((parts.scheme, parts.netloc, parts.path.rstrip("/"), "", ""))
 
 
@@ -170,8 +174,21 @@ def _header(section: Section, clock: Clock) -> Credentials | None:
     elif username or password:
         fixed = Identity(basic(username, password))
     if token_file:
+        if fixed is None:
+            _check_token(section, token_file)
         return TokenFile(token_file, clock=clock, fallback=fixed)
     return Fixed(fixed) if fixed else None
+
+
+def _check_token(section: Section, path: Path) -> None:
+    try:
+        bearer(path.read_text("utf-8"), what=str(path))
+    except OSError as error:
+        raise section.wrong(f"cannot read {path}: {error.strerror}", "tokenFile") from None
+    except UnicodeDecodeError:
+        raise section.wrong(f"{path} is no bearer token: it is no text", "tokenFile") from None
+    except CredentialsError as error:
+        raise section.wrong(str(error), "tokenFile") from None
 
 
 def _certificate(section: Section, owner: str, clock: Clock) -> Credentials | None:

@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import os
 import re
+import shlex
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -36,6 +37,7 @@ _REST = timedelta(seconds=10)
 _TIME_LIMIT = timedelta(minutes=1)
 _TIME_LIMIT_WITH_A_PERSON = timedelta(minutes=5)
 _SHOWN_OUTPUT = 200
+_SECRET_OPTION = re.compile(r"-.*(secret|passw|token|key)", re.IGNORECASE)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -138,7 +140,17 @@ class ExecPlugin:
     async def _run(self) -> bytes:
         interactive = self._is_interactive()
         try:
-            process = await asyncio.create_subprocess_exec(
+            process = await self._start(interactive=interactive)
+        except FileNotFoundError:
+            hint = f"; {' '.join(self._spec.install_hint.split())}" if self._spec.install_hint else ", install it"
+            raise CredentialsError(f"there is no such program{hint}") from None
+        except OSError as error:
+            raise CredentialsError(f"it cannot be run: {error.strerror}") from None
+        return await self._output(process, interactive=interactive)
+
+    async def _start(self, *, interactive: bool) -> Process:
+        starting = asyncio.ensure_future(  # noqa: TID251 - owned here: a shield needs a task that outlives the cancel
+            asyncio.create_subprocess_exec(
                 self._spec.command,
                 *self._spec.args,
                 env={
@@ -151,12 +163,14 @@ class ExecPlugin:
                 stderr=None if interactive else PIPE,  # a person at the terminal has to see what the plugin asks
                 start_new_session=not interactive,
             )
-        except FileNotFoundError:
-            hint = f"; {' '.join(self._spec.install_hint.split())}" if self._spec.install_hint else ", install it"
-            raise CredentialsError(f"there is no such program{hint}") from None
-        except OSError as error:
-            raise CredentialsError(f"it cannot be run: {error.strerror}") from None
-        return await self._output(process, interactive=interactive)
+        )
+        try:
+            return await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            # A program that is only just starting may have children already: it is ended like any other.
+            with contextlib.suppress(OSError):
+                await _stop(await starting, whole_session=not interactive)
+            raise
 
     async def _output(self, process: Process, *, interactive: bool) -> bytes:
         limit = _TIME_LIMIT_WITH_A_PERSON if interactive else _TIME_LIMIT
@@ -164,11 +178,12 @@ class ExecPlugin:
             async with asyncio.timeout(limit.total_seconds()):
                 output, complaints = await process.communicate()
         except TimeoutError:
-            raise CredentialsError(f"it did not end within {limit.total_seconds():g} s") from None
+            raise CredentialsError(f"it did not end within {limit.total_seconds():g} s; {self._by_hand}") from None
         finally:
             await _stop(process, whole_session=not interactive)
         if process.returncode != 0:
-            raise CredentialsError(f"it failed with exit code {process.returncode}{_last_line(complaints)}")
+            failed = f"it failed with exit code {process.returncode}{_last_line(complaints)}"
+            raise CredentialsError(f"{failed}; {self._by_hand}")
         return output
 
     def _is_interactive(self) -> bool:
@@ -186,10 +201,14 @@ class ExecPlugin:
         return msgspec.json.encode(info).decode()
 
     def _understood(self, output: bytes) -> _Status:
+        if not output.strip():
+            raise CredentialsError(f"it printed nothing; {self._by_hand}")
         try:
             answer = msgspec.json.decode(output, type=_ExecCredential)
         except msgspec.MsgspecError as error:
-            raise CredentialsError(f"expected an ExecCredential in JSON on its output: {error}") from None
+            raise CredentialsError(
+                f"expected an ExecCredential in JSON on its output: {error}; {self._by_hand}"
+            ) from None
         if answer.kind != "ExecCredential" or answer.api_version != self._spec.api_version:
             found = f"{answer.api_version or 'no apiVersion'} {answer.kind or 'no kind'}"
             raise CredentialsError(f"expected {self._spec.api_version} ExecCredential on its output, found {found}")
@@ -214,6 +233,10 @@ class ExecPlugin:
     def _name(self) -> str:
         return f"exec plugin {self._spec.command} of {self._spec.owner}"
 
+    @property
+    def _by_hand(self) -> str:
+        return f"run it by hand: {shlex.join([self._spec.command, *_without_secrets(self._spec.args)])}"
+
 
 async def _stop(process: Process, *, whole_session: bool) -> None:
     if process.returncode is not None:
@@ -226,6 +249,17 @@ async def _stop(process: Process, *, whole_session: bool) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REST.total_seconds()):
             await process.wait()
+
+
+def _without_secrets(args: Sequence[str]) -> list[str]:
+    shown = []
+    hide_next = False
+    for arg in args:
+        option, equals, _ = arg.partition("=")
+        secret = bool(_SECRET_OPTION.match(option))
+        shown.append("…" if hide_next else f"{option}=…" if secret and equals else arg)
+        hide_next = secret and not equals
+    return shown
 
 
 def _last_line(complaints: bytes | None) -> str:

@@ -16,6 +16,8 @@ from haulout.kube.network.config import IN_CLUSTER, Connection
 
 E = TypeVar("E", bound=BaseException)
 
+_CHECK_PROXY = "check proxy-url in the kubeconfig, and HTTPS_PROXY and NO_PROXY in the environment"
+
 
 def explain(error: BaseException, *, doing: str, connection: Connection, sent: bool) -> KubeError:
     """Return what to raise for `error`, which ended the request described by `doing`."""
@@ -25,7 +27,10 @@ def explain(error: BaseException, *, doing: str, connection: Connection, sent: b
         return GarbledAnswer(f"{doing}: the answer is not HTTP; is {connection.server} an API server?")
     if not sent or _is_refusal(error):
         return Unreachable(_no_connection(error, connection), sent=False)
-    return Unreachable(f"{doing}: the connection was lost before the answer came{_reason(error)}", sent=True)
+    lost = f"{doing}: the connection was lost before the answer came"
+    if isinstance(error, aiohttp.ClientConnectorError):  # of the second try, which a GET gets
+        return Unreachable(f"{lost}, and cannot be made again{_reason(error)}; {_advice(connection)}", sent=True)
+    return Unreachable(f"{lost}{_reason(error)}", sent=True)
 
 
 def broke_off(doing: str, where: str) -> Unreachable:
@@ -36,8 +41,10 @@ def broke_off(doing: str, where: str) -> Unreachable:
 def timed_out(doing: str, seconds: float, connection: Connection, *, sent: bool) -> Unreachable:
     """Return what to raise when there was no answer in time."""
     if sent:
-        return Unreachable(f"{doing}: no answer within {seconds:g} s", sent=True)
-    return Unreachable(f"{doing}: no connection within {seconds:g} s; {_advice(connection)}", sent=False)
+        advice = "is the API server overloaded, or is something else listening there?"
+        return Unreachable(f"{doing}: no answer within {seconds:g} s; {advice}", sent=True)
+    through = f" through proxy {_shown(connection.proxy)}" if connection.proxy else ""
+    return Unreachable(f"{doing}: no connection within {seconds:g} s{through}; {_advice(connection)}", sent=False)
 
 
 def _is_refusal(error: BaseException) -> bool:
@@ -50,16 +57,18 @@ def _no_connection(error: BaseException, connection: Connection) -> str:
     server = connection.server
     host = urlsplit(server).hostname or server
     if isinstance(error, aiohttp.ClientHttpProxyError):
-        return f"proxy {_shown(connection.proxy)} does not connect us to {server}: {error.status} {error.message}"
+        said = f"{error.status} {error.message}"
+        return f"proxy {_shown(connection.proxy)} does not connect us to {server}: {said}; {_CHECK_PROXY}"
     if (tls_error := _cause(error, ssl.SSLError)) is not None:
-        return f"cannot connect to {server}: {tls.explain(tls_error, host=connection.tls.server_name or host)}"
+        return f"cannot connect to {server}: {tls.explain(tls_error, connection.tls, host=host)}"
     if isinstance(error, aiohttp.ClientConnectorError):
         via_proxy = connection.proxy and (isinstance(error, aiohttp.ClientProxyConnectionError) or error.host != host)
         target = f"proxy {_shown(connection.proxy)}" if via_proxy else server
+        advice = _CHECK_PROXY if via_proxy else _advice(connection)
         if isinstance(error, aiohttp.ClientConnectorDNSError):
-            return f"cannot connect to {target}: the address of {error.host} cannot be found; {_advice(connection)}"
+            return f"cannot connect to {target}: the address of {error.host} cannot be found; {advice}"
         when = " during the handshake" if isinstance(error.os_error, ConnectionResetError) else ""
-        return f"cannot connect to {target}: {_words(error.os_error)}{when}; {_advice(connection)}"
+        return f"cannot connect to {target}: {_words(error.os_error)}{when}; {advice}"
     return f"cannot connect to {server}: the connection was lost at once{_reason(error)}; {_advice(connection)}"
 
 

@@ -12,9 +12,13 @@ leave the requests without any.
 """
 
 import asyncio
+import contextlib
+import logging
 import socket
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+import weakref
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import Final
 from urllib.parse import quote, urlencode
 
@@ -25,12 +29,14 @@ from yarl import URL
 
 from haulout import __version__
 from haulout.core.clock import Clock
-from haulout.errors import CredentialsError, Unreachable
+from haulout.errors import CredentialsError, GarbledAnswer, Unreachable
 from haulout.kube.network import failures, tls
 from haulout.kube.network.config import Connection
 from haulout.kube.network.credentials import Identity
 from haulout.kube.network.tls import ClientCertificate
 from haulout.kube.transport import Request, Response
+
+log = logging.getLogger(__name__)
 
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401
@@ -39,6 +45,10 @@ _HARMLESS: Final = {"GET", "HEAD"}
 _PATH_CHARACTERS: Final = "/%:@!$&'()*+,;=-._~"
 # Below the 90 s after which an API server closes an idle connection, and the 60 s of common load balancers.
 _IDLE_SECONDS: Final = 50
+# How long `close` waits for TLS connections to say goodbye, and how often it looks.
+_GOODBYE: Final = timedelta(milliseconds=500)
+_GLANCE: Final = timedelta(milliseconds=5)
+_LONGEST_LINE: Final = 64 << 20  # forty times the largest object that etcd takes
 # A peer that vanished without a word (a node lost power) is noticed after about a minute.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
@@ -94,7 +104,7 @@ class HttpTransport:
         self._closed = True
         lanes, self._lanes = self._lanes, []
         for lane in lanes:
-            await lane.session.close()
+            await lane.close(self._clock)
 
     async def _send_as(self, identity: Identity, request: Request) -> Response:
         exchange = _Exchange(request, self._connection)
@@ -123,7 +133,10 @@ class HttpTransport:
     async def _begin(
         self, lane: "_Lane", identity: Identity, request: Request, exchange: "_Exchange"
     ) -> aiohttp.ClientResponse:
-        return await lane.session.request(
+        if lane.session.closed:
+            raise Unreachable(f"the connection to {self.server} was closed", sent=False)
+        began = self._clock.monotonic()
+        answer = await lane.session.request(
             request.method,
             self._url(request),
             headers=self._request_headers(identity, request),
@@ -133,6 +146,9 @@ class HttpTransport:
             allow_redirects=False,
             middlewares=(exchange.follow,),
         )
+        took = 1000 * (self._clock.monotonic() - began)
+        log.debug("%s %s: %s after %.0f ms", request.method, request.path, answer.status, took)
+        return answer
 
     def _url(self, request: Request) -> URL:
         query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
@@ -204,16 +220,22 @@ class HttpStream:
         """Yield each line as it arrives."""
         if self.status != _OK:
             with self._exchange:
-                body = await self._answer.read()
+                async with asyncio.timeout(self._exchange.seconds):
+                    body = await self._answer.read()
             yield body
             return
         begun: list[bytes] = []  # the pieces of a line that has not ended yet
+        length = 0
         while chunk := await self._read():
             first, *rest = chunk.split(b"\n")
             begun.append(first)
+            length += len(first)
+            if length > _LONGEST_LINE:
+                raise GarbledAnswer(f"{self._exchange.doing}: a line of the stream has no end")
             if rest:
                 yield b"".join(begun)
                 begun = [rest.pop()]
+                length = len(begun[0])
                 for line in rest:
                     yield line
         if any(begun):
@@ -232,6 +254,7 @@ class _Lane:
     def __init__(self, connection: Connection, certificate: ClientCertificate | None) -> None:
         self.certificate = certificate
         self.users = 0
+        self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         owner = f"user {connection.user!r} in {connection.source}"
         secure = connection.server.startswith("https://")
         self.session = aiohttp.ClientSession(
@@ -239,22 +262,41 @@ class _Lane:
                 ssl=tls.context_for(connection.tls, certificate, owner=owner) if secure else True,
                 limit=0,
                 keepalive_timeout=_IDLE_SECONDS,
-                socket_factory=_socket,
+                socket_factory=self._new_socket,
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),  # ours knows whether the request had left
+            request_class=_GuardedRequest,
         )
+
+    async def close(self, clock: Clock) -> None:
+        """End the connections, and give those that are closing already a moment to finish.
+
+        aiohttp forgets a TLS connection that it began to close; if the event loop ends before that is done, uvloop
+        complains aloud.
+        """
+        await self.session.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_GOODBYE.total_seconds()):
+                while any(each.fileno() >= 0 for each in self._sockets):
+                    await clock.sleep(_GLANCE)
+
+    def _new_socket(self, address: AddrInfoType) -> socket.socket:
+        made = _socket(address)
+        self._sockets.add(made)
+        return made
 
 
 class _Exchange:
     """Follows one request: knows whether it has left, and turns what ends it into our errors."""
 
-    __slots__ = ("_connection", "_seconds", "doing", "sent")
+    __slots__ = ("_connection", "_may_leave", "doing", "seconds", "sent")
 
     def __init__(self, request: Request, connection: Connection) -> None:
         self.doing = f"{request.method} {connection.server}{request.path}"
         self.sent = False
-        self._seconds = request.timeout.total_seconds()
+        self.seconds = request.timeout.total_seconds()
+        self._may_leave = request.may_leave
         self._connection = connection
 
     def __enter__(self) -> None:
@@ -262,12 +304,14 @@ class _Exchange:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, TimeoutError):
-            raise failures.timed_out(self.doing, self._seconds, self._connection, sent=self.sent) from None
+            raise failures.timed_out(self.doing, self.seconds, self._connection, sent=self.sent) from None
         if isinstance(error, (aiohttp.ClientError, OSError)):
             raise failures.explain(error, doing=self.doing, connection=self._connection, sent=self.sent) from error
 
     async def follow(self, request: aiohttp.ClientRequest, handler: ClientHandlerType) -> aiohttp.ClientResponse:
         """Pass on one attempt; keep aiohttp from making another one unless that is harmless."""
+        if isinstance(request, _GuardedRequest):
+            request.may_leave = self._may_leave
         try:
             return await handler(request)
         except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
@@ -277,6 +321,20 @@ class _Exchange:
             raise _NotRepeatedError(str(error)) from error
         finally:
             self.sent = self.sent or request.response is not None
+
+
+class _GuardedRequest(aiohttp.ClientRequest):
+    """A request that asks, with its connection in hand, whether it may still be sent.
+
+    Getting a connection takes long enough (credentials, TCP, TLS) for the leave that was given before to be void.
+    """
+
+    may_leave: Callable[[], None] | None = None
+
+    async def send(self, conn: aiohttp.connector.Connection) -> aiohttp.ClientResponse:
+        if self.may_leave:
+            self.may_leave()
+        return await super().send(conn)
 
 
 class _NotRepeatedError(aiohttp.ClientError):

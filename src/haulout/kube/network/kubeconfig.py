@@ -83,6 +83,9 @@ def read(path: Path) -> Kubeconfig:
     section = marked.parse(data, file=file)
     if section is None:
         return Kubeconfig((file,), "", {}, {}, {})
+    if (kind := section.text("kind")) not in {"", "Config"}:
+        article = "an" if kind[0] in "AEIOU" else "a"
+        raise section.wrong(f"expected a kubeconfig, found {article} {kind}", "kind")
     return Kubeconfig(
         files=(file,),
         current_context=section.text("current-context"),
@@ -144,7 +147,7 @@ def _first_wins(parts: Iterable[Mapping[str, Section]]) -> dict[str, Section]:
 
 def _instead(name: str, known: Mapping[str, Section]) -> str:
     if not known:
-        return "; there are none at all"
+        return "; there are none at all, is the file cut off?"
     near = difflib.get_close_matches(name, known, n=1)
     meant = f", did you mean {near[0]!r}?" if near else ";"
     return f"{meant} there are: {one_of(known)}"

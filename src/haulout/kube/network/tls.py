@@ -105,10 +105,10 @@ def expiry(cert_pem: bytes) -> datetime | None:
         return None
 
 
-def explain(error: ssl.SSLError, *, host: str) -> str:
-    """Say in words why no TLS connection to `host` came about."""
+def explain(error: ssl.SSLError, tls: Tls, *, host: str) -> str:
+    """Say in words why no TLS connection to `host` came about, which was to prove itself as `tls` says."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return _distrust(error, host)
+        return _distrust(error, tls, host)
     reason = error.reason or str(error)
     if is_refusal(error) and "EXPIRED" in reason:
         return "the server refused our client certificate because it has expired; get a new one"
@@ -125,18 +125,22 @@ def is_refusal(error: ssl.SSLError) -> bool:
     return "ALERT" in reason and ("CERT" in reason or "UNKNOWN_CA" in reason)
 
 
-def _distrust(error: ssl.SSLCertVerificationError, host: str) -> str:
+def _distrust(error: ssl.SSLCertVerificationError, tls: Tls, host: str) -> str:
     code = error.verify_code
     if code == _EXPIRED:
         return "the server's certificate has expired; renew it, or check this machine's clock"
     if code == _NOT_YET_VALID:
         return "the server's certificate is not valid yet; check this machine's clock"
     if code in _UNKNOWN_AUTHORITY:
-        return (
-            "the server's certificate is signed by an unknown authority; is certificate-authority that of this cluster?"
-        )
+        signed = "the server's certificate is signed by an unknown authority"
+        if tls.ca_pem is None:
+            return (
+                f"{signed}, and there is no certificate-authority, so that only this system's count; set the cluster's"
+            )
+        return f"{signed}; is certificate-authority that of this cluster?"
     if code in _OTHER_NAME:
-        return f"the server's certificate is not for {host}; correct the address, or set tls-server-name"
+        name = tls.server_name or host
+        return f"the server's certificate is not for {name}; correct the address, or set tls-server-name"
     return f"the server's certificate cannot be verified ({error.verify_message})"
 
 
