@@ -1,0 +1,130 @@
+"""Amounts of cpu, memory and the like, as Kubernetes writes them: `250m`, `1.5Gi`, `2e3`.
+
+A quantity is exact: a whole number of billionths. What is finer is rounded away from zero when it is read, as the
+server does it (`apimachinery/pkg/api/resource`), under the theory that who wants a little should get some. It is equal
+to any other of the same amount, however that was written: `1Gi` equals `1073741824`.
+
+`str` gives the canonical form: no fraction, and the largest suffix that allows that, of the kind it was written with.
+"""
+
+import re
+from dataclasses import dataclass, field
+from enum import Enum
+from functools import total_ordering
+
+_NANO = 10**9
+_MILLI = 10**6  # billionths in a thousandth
+_LIMIT = 2**63 - 1  # an amount with a binary suffix is cut off here
+_LARGEST_EXPONENT = 300  # no cluster has more; without a limit `1e999999999` would fill the memory
+_SHAPE = re.compile(
+    r"(?P<sign>[+-]?)(?P<whole>[0-9]*)(?:\.(?P<part>[0-9]*))?(?P<suffix>[numkMGTPE]?|[KMGTPE]i|[eE][+-]?[0-9]+)"
+)
+_DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+_BINARY = {"Ki": 1, "Mi": 2, "Gi": 3, "Ti": 4, "Pi": 5, "Ei": 6}
+_DECIMAL_SUFFIXES = {exponent: suffix for suffix, exponent in _DECIMAL.items()}
+_BINARY_SUFFIXES = {exponent: suffix for suffix, exponent in _BINARY.items()}
+
+
+class Style(Enum):
+    """Which suffixes a quantity is written with."""
+
+    DECIMAL = "k, M, G"
+    BINARY = "Ki, Mi, Gi"
+    EXPONENT = "e3, e6, e9"
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """An exact amount, in billionths, and how to write it."""
+
+    nano: int
+    style: Style = field(default=Style.DECIMAL, compare=False)
+
+    @classmethod
+    def of(cls, number: int, style: Style = Style.DECIMAL) -> "Quantity":
+        """Return a whole number as a quantity."""
+        return cls(number * _NANO, style)
+
+    @property
+    def value(self) -> int:
+        """The amount in whole units, rounded up: bytes of memory, number of pods."""
+        return -(-self.nano // _NANO)
+
+    @property
+    def milli(self) -> int:
+        """The amount in thousandths, rounded up: what cpu is counted in."""
+        return -(-self.nano // _MILLI)
+
+    def __lt__(self, other: "Quantity") -> bool:
+        return self.nano < other.nano
+
+    def __add__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nano + other.nano, self.style if self.nano else other.style)
+
+    def __sub__(self, other: "Quantity") -> "Quantity":
+        return Quantity(self.nano - other.nano, self.style if self.nano else other.style)
+
+    def __neg__(self) -> "Quantity":
+        return Quantity(-self.nano, self.style)
+
+    def __bool__(self) -> bool:
+        return self.nano != 0
+
+    def __str__(self) -> str:
+        if not self.nano:
+            return "0"
+        # Below 1024 and with a fraction, a binary suffix cannot tell the amount exactly.
+        if self.style is Style.BINARY and abs(self.nano) >= 1024 * _NANO and self.nano % _NANO == 0:
+            number, exponent = _shortened(self.nano // _NANO, 1024, most=max(_BINARY_SUFFIXES))
+            return f"{number}{_BINARY_SUFFIXES.get(exponent, '')}"
+        most = None if self.style is Style.EXPONENT else max(_DECIMAL_SUFFIXES) // 3 + 3
+        number, thousands = _shortened(self.nano, 1000, most=most)
+        exponent = thousands * 3 - 9
+        if self.style is Style.EXPONENT:
+            return f"{number}e{exponent}" if exponent else str(number)
+        return f"{number}{_DECIMAL_SUFFIXES[exponent]}"
+
+
+def parse(text: str) -> Quantity:
+    """Read a quantity; ValueError says what is wrong with it."""
+    match = _SHAPE.fullmatch(text)
+    if not text or match is None:
+        raise ValueError(f"the quantity {text!r} is not a number with a suffix such as m, k, M, Ki, Mi or e3")
+    part, suffix = match["part"] or "", match["suffix"]
+    digits = int((match["whole"] + part) or "0")
+    style, exponent = _meaning(text, suffix)
+    if style is Style.BINARY:
+        nano = _scaled(digits * 1024**exponent, 9 - len(part))
+        nano = min(nano, _LIMIT * _NANO)
+    else:
+        nano = _scaled(digits, exponent + 9 - len(part))
+    return Quantity(-nano if match["sign"] == "-" else nano, style)
+
+
+def _meaning(text: str, suffix: str) -> tuple[Style, int]:
+    if suffix in _DECIMAL:
+        return Style.DECIMAL, _DECIMAL[suffix]
+    if suffix in _BINARY:
+        return Style.BINARY, _BINARY[suffix]
+    exponent = int(suffix[1:])
+    if exponent > _LARGEST_EXPONENT:
+        raise ValueError(f"the quantity {text!r} is too large: the exponent may be at most {_LARGEST_EXPONENT}")
+    return Style.EXPONENT, exponent
+
+
+def _scaled(digits: int, exponent: int) -> int:
+    """Return `digits` times ten to the `exponent`, rounded up."""
+    if -exponent > len(str(digits)):
+        return 1 if digits else 0
+    power: int = 10 ** abs(exponent)
+    return digits * power if exponent >= 0 else -(-digits // power)
+
+
+def _shortened(number: int, base: int, *, most: int | None) -> tuple[int, int]:
+    """Take out all factors of `base`, at most `most`; return what is left and how many there were."""
+    times = 0
+    while number % base == 0 and times != most:
+        number //= base
+        times += 1
+    return number, times
