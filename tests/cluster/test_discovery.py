@@ -47,6 +47,7 @@ async def test_the_documents_of_older_servers_tell_the_same(
         return {
             name: (each.kind, each.namespaced, each.versions, sorted(each.verbs), sorted(each.subresources))
             for name, each in found.resources.items()
+            if not name[0].endswith("haulout.dev")  # other tests define these, and they may come and go meanwhile
         }
 
     assert comparable(old) == comparable(new)

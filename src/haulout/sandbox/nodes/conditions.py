@@ -1,0 +1,49 @@
+"""Conditions in a status, as plain objects: change those that are ours, keep those that are not."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from haulout.kube.objects import RawObject
+
+
+def timestamp(at: datetime) -> str:
+    """Return an instant as Kubernetes writes it: whole seconds."""
+    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def instant(text: str) -> datetime:
+    """Return the instant that `timestamp` wrote."""
+    return datetime.fromisoformat(text)
+
+
+def condition(kind: str, status: str, reason: str = "", message: str = "", **more: str | int) -> RawObject:
+    """Return a condition; what is empty is left out."""
+    said = {"type": kind, "status": status, "reason": reason, "message": message, **more}
+    return {name: value for name, value in said.items() if value or name in ("type", "status")}
+
+
+def find(conditions: Iterable[RawObject], kind: str) -> RawObject | None:
+    """Return the condition of this type."""
+    return next((it for it in conditions if it["type"] == kind), None)
+
+
+def merged(old: Iterable[RawObject], new: Iterable[RawObject], *, now: datetime) -> list[RawObject]:
+    """Return the old conditions with the new ones in them, in place or at the end.
+
+    The time of transition is that of the old one, unless the status is another.
+    """
+    result = {it["type"]: it for it in old}
+    for wanted in new:
+        known = result.get(wanted["type"])
+        same = known is not None and known["status"] == wanted["status"]
+        since = known.get("lastTransitionTime") if known and same else None
+        result[wanted["type"]] = wanted | {"lastTransitionTime": since or timestamp(now)}
+    return list(result.values())
+
+
+def says(conditions: Iterable[RawObject], wanted: RawObject) -> bool:
+    """Tell whether a condition already is as wanted, whatever its times."""
+    known = find(conditions, wanted["type"])
+    return known is not None and all(
+        known.get(name, "") == wanted.get(name, "") for name in ("status", "reason", "message")
+    )

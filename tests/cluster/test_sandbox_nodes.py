@@ -1,0 +1,208 @@
+"""The sandbox's scheduler, kubelets and node lifecycle on a real control plane: they do not know the difference."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from controlplane import ControlPlane
+from haulout.core.clock import RealClock
+from haulout.kube.client import Client
+from haulout.kube.network import config
+from haulout.kube.network.http import HttpTransport
+from haulout.kube.objects import Taint
+from haulout.sandbox.nodes import Delays, Kubelets, Machine, NodeLifecycle, Scheduler, Span, View
+
+pytestmark = pytest.mark.real_time
+
+OURS = "sandbox-scheduler"
+DELAYS = Delays(start=Span(0.2, 0.6), ready=Span(0.1, 0.3), stop=Span(0.3, 1), boot=Span(0, 0), stubborn=0)
+
+
+@pytest.fixture
+def controllers(control_plane: ControlPlane) -> Iterator[None]:
+    """Run all controllers of Kubernetes but those that ours stand in for."""
+    ours = ("-node-lifecycle-controller", "-taint-eviction-controller")
+    control_plane.start_controllers(("*", *ours), scheduler=False)
+    yield
+    control_plane.stop_controllers()
+
+
+@asynccontextmanager
+async def nodes(control_plane: ControlPlane, *machines: Machine, scheduler: str) -> AsyncIterator[Kubelets]:
+    """Yield the kubelets of these machines, with a scheduler and who looks after nodes."""
+    clock = RealClock()
+    connection = config.load(kubeconfig=str(control_plane.kubeconfig()))
+    client = Client(HttpTransport(connection, clock=clock), clock=clock, random=Random(1))
+    view = View(client)
+    kubelets = Kubelets(client, view, delays=DELAYS, heartbeat=timedelta(seconds=1))
+    for machine in machines:
+        kubelets.add(machine)
+    parts = (view, kubelets, Scheduler(client, view, name=scheduler), NodeLifecycle(client, view))
+    try:
+        async with asyncio.TaskGroup() as group:
+            running = [group.create_task(part.run()) for part in parts]
+            try:
+                yield kubelets
+            finally:
+                for name in kubelets.names:
+                    await kubelets.remove(name)
+                for task in running:
+                    task.cancel()
+    finally:
+        await client.close()
+
+
+class Cluster:
+    """What kubectl says."""
+
+    def __init__(self, control_plane: ControlPlane, namespace: str) -> None:
+        self._control_plane = control_plane
+        self._namespace = namespace
+
+    async def kubectl(self, *arguments: str, document: Any = None) -> str:
+        """Return what a command says."""
+        text = None if document is None else json.dumps(document)
+        done = await asyncio.to_thread(
+            self._control_plane.kubectl, "-n", self._namespace, *arguments, input=text, check=True
+        )
+        return str(done.stdout)
+
+    async def get(self, what: str) -> Any:
+        """Return objects."""
+        return json.loads(await self.kubectl("get", *what.split(), "-o", "json"))
+
+    async def until(self, what: str, check: Callable[[Any], bool]) -> Any:
+        """Return objects as soon as they pass."""
+        async with asyncio.timeout(15):
+            while not check(found := await self.get(what)):
+                await RealClock().sleep(timedelta(milliseconds=100))
+        return found
+
+
+def _spread(pods: Any) -> set[str]:
+    return {pod["spec"].get("nodeName", "") for pod in pods["items"] if "deletionTimestamp" not in pod["metadata"]}
+
+
+def _ready(node: Any) -> str:
+    return str(next(it["status"] for it in node["status"]["conditions"] if it["type"] == "Ready"))
+
+
+@pytest.mark.usefixtures("controllers")
+async def test_a_deployment_runs_is_drained_and_survives_the_loss_of_a_node(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    cluster = Cluster(control_plane, namespace)
+    names = [f"{letter}-{namespace[-6:]}" for letter in "abc"]
+    machines = [Machine(name=name, zone=f"z{number}", cpu="4") for number, name in enumerate(names)]
+    async with nodes(control_plane, *machines, scheduler="default-scheduler") as kubelets:
+        await cluster.until("nodes", lambda it: len(it["items"]) == 3 and not _not_ready_taints(it))
+        await cluster.kubectl("create", "deployment", "web", "--image=web", "--replicas=6")
+        await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+        pods = await cluster.get("pods")
+        assert _spread(pods) == set(names)
+        assert {pod["metadata"]["labels"]["topology.kubernetes.io/zone"] for pod in pods["items"]} == {"z0", "z1", "z2"}
+        wide = await cluster.kubectl("get", "nodes", "-o", "wide")
+        assert wide.count(" Ready ") == 3
+        assert "Haulout Sandbox" in wide
+
+        await cluster.kubectl("drain", names[0], "--timeout=15s")
+        await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+        assert _spread(await cluster.get("pods")) == set(names[1:])
+        node = await cluster.get(f"node {names[0]}")
+        assert [it["key"] for it in node["spec"]["taints"]] == ["node.kubernetes.io/unschedulable"]
+        await cluster.kubectl("uncordon", names[0])
+
+        kubelets.kill(names[1])
+        lost = await cluster.until(f"node {names[1]}", lambda it: _ready(it) == "Unknown")
+        assert lost["status"]["conditions"][-1]["reason"] == "NodeStatusUnknown"
+        await cluster.until(f"node {names[1]}", lambda it: len(it["spec"].get("taints", [])) == 2)
+        kubelets.revive(names[1])
+        await cluster.until(f"node {names[1]}", lambda it: _ready(it) == "True" and "taints" not in it["spec"])
+        await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+
+
+async def test_who_fits_nowhere_is_told_so_as_kube_scheduler_tells_it(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    cluster, suffix = Cluster(control_plane, namespace), namespace[-6:]
+    taint = Taint(key="dedicated", value="gpu", effect="NoSchedule")
+    machines = [
+        Machine(name=f"small-{suffix}", cpu="1"),
+        Machine(name=f"large-{suffix}", cpu="4"),
+        Machine(name=f"tainted-{suffix}", taints=(taint,)),
+        Machine(name=f"labelled-{suffix}", cpu="1", labels={"disk": "ssd"}, zone="z1"),
+    ]
+    full = {"app": "full"}
+    avoid = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": full}}
+    by_zone = avoid | {"topologyKey": "topology.kubernetes.io/zone", "maxSkew": 1, "whenUnsatisfiable": "DoNotSchedule"}
+    absent = avoid | {"labelSelector": {"matchLabels": {"app": "absent"}}}
+    required = "requiredDuringSchedulingIgnoredDuringExecution"
+    wishes: dict[str, dict[str, Any]] = {
+        "large": {"cpu": "6"},
+        "picky": {"nodeSelector": {"disk": "hdd"}},
+        "both": {"cpu": "2", "memory": "100Gi", "tolerations": [{"operator": "Exists"}]},
+        "spread": {"labels": full, "topologySpreadConstraints": [by_zone | {"minDomains": 2}]},
+        "shy": {"affinity": {"podAntiAffinity": {required: [avoid]}}, "nodeSelector": {"disk": "ssd"}},
+        "fond": {"affinity": {"podAffinity": {required: [absent]}}},
+        "pinned": {"affinity": {"nodeAffinity": {required: {"nodeSelectorTerms": [_named("nobody")]}}}},
+    }
+    async with nodes(control_plane, *machines, scheduler=OURS):
+        await cluster.until("nodes", lambda it: len(it["items"]) == 4 and not _not_ready_taints(it))
+        first = _pod("first", OURS, nodeName=f"labelled-{suffix}", labels=full)
+        second = _pod("second", OURS, nodeName=f"large-{suffix}", cpu="3")
+        await cluster.kubectl("create", "-f", "-", document=_list(first, second))
+        await cluster.until("pods", lambda it: all(pod["status"]["phase"] == "Running" for pod in it["items"]))
+        await asyncio.to_thread(control_plane.start_controllers, ("ttl-controller",), scheduler=True)
+        try:
+            pods = [
+                _pod(f"{name}-{who}", scheduler, **wish)
+                for name, wish in wishes.items()
+                for who, scheduler in (("ours", OURS), ("theirs", "default-scheduler"))
+            ]
+            await cluster.kubectl("create", "-f", "-", document=_list(*pods))
+            told = await cluster.until("pods", lambda it: len(_messages(it)) == len(pods))
+        finally:
+            await asyncio.to_thread(control_plane.stop_controllers)
+    messages = _messages(told)
+    ours = {name: messages[f"{name}-ours"] for name in wishes}
+    assert ours == {name: messages[f"{name}-theirs"] for name in wishes}
+
+
+def _pod(name: str, scheduler: str, *, labels: Any = None, cpu: str = "", memory: str = "", **spec: Any) -> Any:
+    requests = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value}
+    containers = [{"name": "main", "image": "main", "resources": {"requests": requests}}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name, "labels": labels or {}},
+        "spec": {"schedulerName": scheduler, "containers": containers, **spec},
+    }
+
+
+def _list(*items: Any) -> Any:
+    return {"apiVersion": "v1", "kind": "List", "items": items}
+
+
+def _named(node: str) -> Any:
+    return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+
+
+def _not_ready_taints(found: Any) -> list[str]:
+    taints = [taint["key"] for node in found["items"] for taint in node["spec"].get("taints", [])]
+    return [key for key in taints if key.startswith("node.kubernetes.io")]
+
+
+def _messages(pods: Any) -> dict[str, str]:
+    """Return why pods fit nowhere."""
+    return {
+        pod["metadata"]["name"]: it["message"]
+        for pod in pods["items"]
+        for it in pod["status"].get("conditions", [])
+        if it["type"] == "PodScheduled" and it["status"] == "False"
+    }

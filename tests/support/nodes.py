@@ -1,0 +1,230 @@
+"""A cluster in memory with nodes: the sandbox's scheduler, kubelets and node lifecycle on simulated time.
+
+async with a_world(clock) as world:
+    view = world.start(world.view())
+    world.start(world.kubelets(view, "n1", "n2"))
+    world.start(world.scheduler(view))
+    world.create(a_pod("cart-0", cpu="500m"))
+    await world.until(lambda: world.phase("cart-0") == "Running")
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from datetime import timedelta
+from random import Random
+from typing import Any, Protocol
+
+import msgspec
+
+from haulout.core.clock import Clock
+from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder
+from haulout.kube.objects import RawObject
+from haulout.kube.resources import PODS
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from haulout.sandbox.nodes import Delays, Kubelets, Machine, NodeLifecycle, Scheduler, View, view
+from haulout.sandbox.nodes.placement import ZONE
+from haulout.sandbox.nodes.view import NodeView, PodView
+
+NAMESPACE = "shop"
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
+AT_ONCE = Delays.none()
+
+
+class Runs(Protocol):
+    """What is run in the background."""
+
+    async def run(self) -> Any:
+        """Run until cancelled."""
+        ...
+
+
+def a_pod(
+    name: str,
+    *,
+    on: str = "",
+    cpu: str = "",
+    memory: str = "",
+    labels: Mapping[str, str] | None = None,
+    owner: str = "",
+    grace: int = 30,
+    act: Mapping[str, str] | None = None,
+    **spec: Any,
+) -> RawObject:
+    """Return a pod; `act` is what its annotations tell the kubelet, without the prefix."""
+    requests = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value}
+    container = {"name": "main", "image": "example/main", "resources": {"requests": requests}}
+    kind, _, owned_by = owner.partition("/")
+    reference = {"apiVersion": "v1", "kind": kind, "name": owned_by, "uid": f"uid-of-{owned_by}", "controller": True}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "name": name,
+            "namespace": NAMESPACE,
+            "labels": dict(labels or {}),
+            "annotations": {f"sandbox.haulout.dev/{key}": value for key, value in (act or {}).items()},
+            "ownerReferences": [reference] if owner else [],
+        },
+        "spec": {
+            "containers": [container],
+            "terminationGracePeriodSeconds": grace,
+            "restartPolicy": "Always",
+            **({"nodeName": on} if on else {}),
+            **spec,
+        },
+        "status": {"phase": "Pending"},
+    }
+
+
+class World:
+    """A cluster in memory, and ways to look at it."""
+
+    def __init__(self, clock: Clock, api: ApiServer | None = None) -> None:
+        self.clock = clock
+        # Without defaults, a node is not tainted as not ready: in most of these worlds nobody would take that off.
+        self.api = api or ApiServer(clock, defaulting=False)
+        self.transports: dict[str, InProcessTransport] = {}
+        self._owner: asyncio.TaskGroup | None = None
+        self._tasks: list[asyncio.Task[Any]] = []
+
+    def client(self, name: str) -> Client:
+        """Return the client of a process of this name."""
+        self.transports[name] = self.api.transport(name)
+        return Client(self.transports[name], clock=self.clock, random=Random(len(self.transports)))
+
+    def view(self, name: str = "view") -> View:
+        """Return a view of this cluster, over a line of its own."""
+        return View(self.client(name))
+
+    def scheduler(self, view: View, *, events: bool = False) -> Scheduler:
+        """Return a scheduler, with events if they are wanted."""
+        client = self.client("scheduler")
+        return Scheduler(client, view, events=self.start(EventRecorder(client, instance="s")) if events else None)
+
+    def kubelets(self, view: View, *names: str, delays: Delays = AT_ONCE, **options: Any) -> Kubelets:
+        """Return kubelets of machines in three zones."""
+        kubelets = Kubelets(self.client("kubelets"), view, delays=delays, **options)
+        for number, name in enumerate(names):
+            kubelets.add(Machine(name=name, zone=f"z{number % 3}", cpu="2", memory="4Gi", pods=20))
+        return kubelets
+
+    def lifecycle(self, view: View) -> NodeLifecycle:
+        """Return who looks after nodes."""
+        return NodeLifecycle(self.client("lifecycle"), view)
+
+    def start(self, thing: Any) -> Any:
+        """Run something until the end of the test."""
+        assert self._owner is not None
+        self._tasks.append(self._owner.create_task(thing.run()))
+        return thing
+
+    @contextmanager
+    def running(self, *things: Runs) -> Iterator[None]:
+        """Run things within a block, and cut them off at its end, as a crash would."""
+        assert self._owner is not None
+        tasks = [self._owner.create_task(thing.run()) for thing in things]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def stop(self) -> None:
+        """End all that was started."""
+        for task in self._tasks:
+            task.cancel()
+
+    def create(self, *objects: RawObject) -> None:
+        """Create or replace objects, status included."""
+        for obj in objects:
+            self.api.put(obj)
+
+    def pod(self, name: str) -> RawObject:
+        """Return a pod as it is in the cluster."""
+        return self.api.get("pods", name, NAMESPACE)
+
+    def has(self, name: str) -> bool:
+        """Tell whether there is such a pod."""
+        return self.api.has("pods", name, NAMESPACE)
+
+    def phase(self, name: str) -> str:
+        """Return the phase of a pod, or `gone`."""
+        return str(self.pod(name)["status"]["phase"]) if self.has(name) else "gone"
+
+    def node_of(self, name: str) -> str:
+        """Return the node of a pod, or nothing."""
+        return str(self.pod(name)["spec"].get("nodeName", ""))
+
+    def where(self) -> dict[str, str]:
+        """Return the node of each pod."""
+        return {pod["metadata"]["name"]: pod["spec"].get("nodeName", "") for pod in self.api.objects("pods")}
+
+    def condition(self, plural: str, name: str, kind: str) -> RawObject:
+        """Return a condition of a pod or node, or one whose status is absent."""
+        conditions = self.api.get(plural, name, NAMESPACE)["status"].get("conditions", [])
+        return next((it for it in conditions if it["type"] == kind), {"status": "absent"})
+
+    def is_ready(self, name: str) -> bool:
+        """Tell whether a pod is ready."""
+        return bool(self.condition("pods", name, "Ready")["status"] == "True")
+
+    def node_ready(self, name: str) -> str:
+        """Return whether a node is ready: `True`, `False` or `Unknown`."""
+        return str(self.condition("nodes", name, "Ready")["status"])
+
+    def taints(self, name: str) -> set[str]:
+        """Return the taints of a node, as `not-ready:NoSchedule`."""
+        taints = self.api.get("nodes", name)["spec"].get("taints", [])
+        return {f"{it['key'].rpartition('/')[2]}:{it['effect']}" for it in taints}
+
+    async def delete(self, name: str, *, grace: int | None = None) -> None:
+        """Delete a pod as a user does."""
+        period = None if grace is None else timedelta(seconds=grace)
+        await self.client("user").delete(PODS, name, namespace=NAMESPACE, grace=period)
+
+    async def until(self, check: Callable[[], bool], *, within: timedelta = MINUTE) -> float:
+        """Wait until `check` holds; return how many seconds that took."""
+        began = self.clock.monotonic()
+        while not check():
+            assert self.clock.monotonic() - began < within.total_seconds(), f"not within {within}: {check}"
+            await self.clock.sleep(timedelta(milliseconds=100))
+        return self.clock.monotonic() - began
+
+    async def pass_time(self, duration: timedelta) -> None:
+        """Let time pass."""
+        await self.clock.sleep(duration)
+
+
+@asynccontextmanager
+async def a_world(clock: Clock) -> AsyncIterator[World]:
+    """Yield an empty cluster in which nothing runs yet."""
+    world = World(clock)
+    async with asyncio.TaskGroup() as owner:
+        world._owner = owner
+        try:
+            yield world
+        finally:
+            world.stop()
+
+
+def pod_view(raw: RawObject, *, uid: str = "") -> PodView:
+    """Return a pod as the components see it."""
+    raw["metadata"].setdefault("uid", uid or f"uid-{raw['metadata']['name']}")
+    return view.pod_views()(msgspec.json.decode(msgspec.json.encode(raw), type=view._Pod))
+
+
+def node_view(
+    name: str, *, cpu: str = "2", memory: str = "4Gi", pods: int = 20, zone: str = "", **more: Any
+) -> NodeView:
+    """Return a node as the components see it; `more` is its labels, unschedulable and taints."""
+    labels = {"kubernetes.io/hostname": name, **({ZONE: zone} if zone else {}), **more.pop("labels", {})}
+    raw = {
+        "metadata": {"name": name, "uid": f"uid-{name}", "labels": labels, "resourceVersion": "1"},
+        "spec": more,
+        "status": {"allocatable": {"cpu": cpu, "memory": memory, "pods": str(pods)}},
+    }
+    return view.node_views()(msgspec.json.decode(msgspec.json.encode(raw), type=view._Node))
