@@ -38,7 +38,7 @@ async def test_a_created_object_gets_name_uid_time_and_generation(cluster: ApiSe
     assert len(meta["name"]) == len("cart-") + 5
     assert (meta["namespace"], meta["generation"], meta["resourceVersion"]) == ("shop", 1, "101")
     assert meta["uid"] != "mine"
-    assert made["status"] == {"phase": "Pending"}
+    assert made["status"] == {"phase": "Pending", "qosClass": "BestEffort"}
     assert cluster.get("pods", meta["name"], "shop") == made
 
 
@@ -146,10 +146,10 @@ async def test_an_update_that_changes_nothing_is_no_write(cluster: ApiServer, ap
 async def test_status_and_the_rest_are_changed_apart(cluster: ApiServer, api: InProcessTransport) -> None:
     cluster.put(a_node() | {"status": {"phase": "Pending"}})
     await merge(api, f"{NODES}/n1", spec={"unschedulable": True}, status={"phase": "Running"})
-    assert cluster.get("nodes", "n1")["status"] == {"phase": "Pending"}
+    assert cluster.get("nodes", "n1")["status"]["phase"] == "Pending"
     await merge(api, f"{NODES}/n1/status", spec={"unschedulable": None}, status={"phase": "Running"})
     node = cluster.get("nodes", "n1")
-    assert (node["spec"], node["status"]) == ({"unschedulable": True}, {"phase": "Running"})
+    assert (node["spec"], node["status"]["phase"]) == ({"unschedulable": True}, "Running")
 
 
 async def test_a_namespace_has_a_status_and_not_a_resource_of_that_name(

@@ -8,9 +8,9 @@
 
 No sockets, no threads, no chance but a seeded generator: a run repeats itself exactly. What it does it does as
 Kubernetes 1.36 does, down to the words of errors; the modules beside this one name the sources. What it does not do:
-admission, CRDs, authorization, defaulting, garbage collection (propagationPolicy is accepted and changes nothing). A
-namespace need not exist and goes at once when deleted. The two event APIs are separate here. No controller runs: pods
-stay terminating until `finish_deletion`, and a disruption budget's status is what a test wrote.
+CRDs, authorization, garbage collection (propagationPolicy is accepted and changes nothing). A namespace need not exist
+and goes at once when deleted. The two event APIs are separate here. No controller runs: pods stay terminating until
+`finish_deletion`, and a disruption budget's status is what a test wrote.
 """
 
 import copy
@@ -32,16 +32,23 @@ class ApiServer:
     """The cluster itself. Its methods bypass transports, rules and faults: they are the test's own hand.
 
     Watches may start at most `window` writes ago. Without `watch_lists` it is an older server, which refuses
-    `sendInitialEvents`. Kinds are named by their plural, or `plural.group` where that is not unique.
+    `sendInitialEvents`. Without `defaulting` it stores what it is given and adds nothing. Kinds are named by their
+    plural, or `plural.group` where that is not unique.
     """
 
     def __init__(
-        self, clock: Clock, *, random: Random | None = None, window: int = 10_000, watch_lists: bool = True
+        self,
+        clock: Clock,
+        *,
+        random: Random | None = None,
+        window: int = 10_000,
+        watch_lists: bool = True,
+        defaulting: bool = True,
     ) -> None:
         random = Random(0) if random is None else random
         self._clock = clock
         self._store = Store(clock, window=window)
-        self._server = Server(self._store, clock, random, watch_lists=watch_lists)
+        self._server = Server(self._store, clock, random, watch_lists=watch_lists, defaulting=defaulting)
         self._transports = 0
 
     @property
@@ -61,8 +68,9 @@ class ApiServer:
         return InProcessTransport(self._server, self._store, self._clock, name=name, latency=latency)
 
     def know(self, kind: Kind) -> None:
-        """Serve one more kind."""
-        self._server.kinds.append(kind)
+        """Serve one more kind; one that is already served stays."""
+        if kind not in self._server.kinds:
+            self._server.kinds.append(kind)
 
     def put(self, obj: JsonObject) -> JsonObject:
         """Create or replace an object, status included; return it as it is now."""
@@ -77,6 +85,7 @@ class ApiServer:
         writer = self._server.writer
         meta.setdefault("uid", known.get("uid") or writer.new_uid())
         meta.setdefault("creationTimestamp", known.get("creationTimestamp") or writer.now())
+        writer.complete(kind, new)
         return copy.deepcopy(self._store.write(kind, key, kind.normal(new), who=_TEST, verb="put"))
 
     def remove(self, plural: str, name: str, namespace: str = "default") -> None:

@@ -20,9 +20,11 @@ from haulout.kube.transport import Request, Response
 from haulout.sandbox.apiserver import bodies, reviews, status
 from haulout.sandbox.apiserver.apply import APPLY_PATCH, apply, manager_of
 from haulout.sandbox.apiserver.binding import bind
+from haulout.sandbox.apiserver.builtin_kinds import ALL
 from haulout.sandbox.apiserver.discovery import AGGREGATED, VERSION, discovery
 from haulout.sandbox.apiserver.eviction import evict
 from haulout.sandbox.apiserver.kinds import KINDS, NAMESPACE, POD, JsonObject, Kind
+from haulout.sandbox.apiserver.openapi import openapi
 from haulout.sandbox.apiserver.patches import patched
 from haulout.sandbox.apiserver.rbac import User
 from haulout.sandbox.apiserver.selectors import Selection, selection
@@ -71,9 +73,9 @@ class Call:
 class Server:
     """Answers requests from a store."""
 
-    def __init__(self, store: Store, clock: Clock, random: Random, *, watch_lists: bool) -> None:
-        self.writer = Writer(store, clock, random)
-        self.kinds: list[Kind] = list(KINDS)
+    def __init__(self, store: Store, clock: Clock, random: Random, *, watch_lists: bool, defaulting: bool) -> None:
+        self.writer = Writer(store, clock, random, defaulting=defaulting)
+        self.kinds: list[Kind] = [*KINDS, *ALL]
         self.watch_lists = watch_lists
         self._store = store
         self._clock = clock
@@ -100,6 +102,8 @@ class Server:
             return answer(200, VERSION)
         if request.path in ("/livez", "/readyz", "/healthz"):
             return Response(200, {"content-type": "text/plain; charset=utf-8"}, b"ok")
+        if document := openapi(self.kinds, request.path):
+            return answer(200, document)
         aggregated = "as=APIGroupDiscoveryList" in request.accept and request.path in ("/api", "/apis")
         found = discovery(self.kinds, request.path, aggregated=aggregated)
         return answer(200, found, content_type=AGGREGATED if aggregated else status.JSON) if found else None
@@ -107,15 +111,16 @@ class Server:
     def _review(self, request: Request, who: str) -> Response | None:
         """Answer what is asked rather than stored: may I, who am I, whose is this token."""
         match request.path.strip("/").split("/"):
-            case ["apis", group, "v1", plural] if group in _REVIEW_GROUPS:
+            case ["apis", group, "v1", plural] if (group, plural) in _REVIEWS:
                 namespace = ""
-            case ["apis", group, "v1", "namespaces", namespace, plural] if group in _REVIEW_GROUPS:
+            case ["apis", group, "v1", "namespaces", namespace, plural] if (group, plural) in _REVIEWS:
                 pass
             case _:
                 return None
+        kind = _REVIEWS[group, plural]
         body = reviews.answer(
             plural,
-            bodies.from_json(request.body or b"", "a review"),
+            bodies.from_request(request.body or b"", request.content_type, api_version=f"{group}/v1", kind=kind),
             caller=User(who, _EVERYBODYS_GROUPS),
             authorizer=reviews.ALLOW_ALL,
             tokens=self._tokens,
@@ -199,8 +204,9 @@ class Server:
         if call.request.method != "POST":
             raise Refused(status.generic(405))
         if target.subresource == "binding":
-            return answer(201, bind(self.writer, replace(target, subresource="", verb="bind"), _body(call)))
-        body = _body(call, expect=None)
+            binds = replace(target, subresource="", verb="bind")
+            return answer(201, bind(self.writer, binds, _body(call, kind="Binding")))
+        body = _body(call, expect=None, kind="Eviction")
         options = body.get("deleteOptions") or {}
         dry_run = target.dry_run or options.get("dryRun") == ["All"]
         evicts = replace(target, subresource="", verb="evict", dry_run=dry_run)
@@ -384,21 +390,23 @@ class _NoSuchPath(Exception):
 
 
 _POD_ACTIONS = {"eviction", "binding"}
-_REVIEW_GROUPS = {"authorization.k8s.io", "authentication.k8s.io"}
+_REVIEWS = {
+    (reviews.AUTHORIZATION, "subjectaccessreviews"): "SubjectAccessReview",
+    (reviews.AUTHORIZATION, "localsubjectaccessreviews"): "LocalSubjectAccessReview",
+    (reviews.AUTHORIZATION, "selfsubjectaccessreviews"): "SelfSubjectAccessReview",
+    (reviews.AUTHORIZATION, "selfsubjectrulesreviews"): "SelfSubjectRulesReview",
+    (reviews.AUTHENTICATION, "selfsubjectreviews"): "SelfSubjectReview",
+    (reviews.AUTHENTICATION, "tokenreviews"): "TokenReview",
+}
 _EVERYBODYS_GROUPS = ("system:masters", "system:authenticated")  # without RBAC everybody may do everything
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-def _body(call: Call, *, expect: str | None = "") -> JsonObject:
+def _body(call: Call, *, expect: str | None = "", kind: str = "") -> JsonObject:
     """Return the object sent; `expect` is the API version it may name, the target's by default, None for any."""
-    try:
-        body = msgspec.json.decode(call.request.body or b"")
-    except msgspec.DecodeError as error:
-        raise bad_request(
-            f"the object provided is unrecognized (must be of type {call.target.kind.kind}): {error}"
-        ) from None
-    if not isinstance(body, dict):
-        raise bad_request(f"the object provided is unrecognized (must be of type {call.target.kind.kind})")
+    target = call.target.kind
+    sent, content_type = call.request.body or b"", call.request.content_type
+    body = bodies.from_request(sent, content_type, api_version=target.api_version, kind=kind or target.kind)
     version = call.target.kind.api_version if expect == "" else expect
     _check_type(body, version)
     body["metadata"] = dict(body.get("metadata") or {})
@@ -435,7 +443,7 @@ def _unsupported() -> Refused:
 
 def _delete_options(call: Call) -> JsonObject:
     if call.request.body:
-        return _body(call, expect=None)
+        return _body(call, expect=None, kind="DeleteOptions")
     given = "gracePeriodSeconds" in call.query
     return {"gracePeriodSeconds": _number(call.query, "gracePeriodSeconds")} if given else {}
 

@@ -7,7 +7,7 @@ Everything happens at once: between reading an object and writing it nothing els
 import copy
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from random import Random
@@ -15,6 +15,9 @@ from random import Random
 from haulout.core.clock import Clock
 from haulout.sandbox.apiserver import status
 from haulout.sandbox.apiserver.apply import track
+from haulout.sandbox.apiserver.builtin_kinds import PRIORITY_CLASS, SERVICE
+from haulout.sandbox.apiserver.creation import carry_over, prepare
+from haulout.sandbox.apiserver.defaults import set_defaults
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.patches import same_json
 from haulout.sandbox.apiserver.shapes import shape_of
@@ -50,10 +53,11 @@ class Target:
 
 
 class Writer:
-    """Changes objects in a store."""
+    """Changes objects in a store; without `defaulting` it stores what it is given and adds nothing."""
 
-    def __init__(self, store: Store, clock: Clock, random: Random) -> None:
+    def __init__(self, store: Store, clock: Clock, random: Random, *, defaulting: bool = True) -> None:
         self.store = store
+        self._defaulting = defaulting
         self._clock = clock
         self._random = random
 
@@ -64,6 +68,11 @@ class Writer:
     def new_uid(self) -> str:
         """Return a uid nobody has."""
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
+
+    def complete(self, kind: Kind, obj: JsonObject) -> None:
+        """Write the defaults into `obj`, if this server has any."""
+        if self._defaulting:
+            set_defaults(kind, obj)
 
     def read(self, target: Target) -> JsonObject:
         """Return the object, or refuse with 404."""
@@ -94,6 +103,9 @@ class Writer:
             meta["generation"] = 1
         if kind.initial_status is not None:
             body["status"] = copy.deepcopy(kind.initial_status)
+        self.complete(kind, body)
+        if self._defaulting:
+            prepare(kind, body, self._others)
         new = kind.normal(body)
         return new if target.dry_run else self.store.write(kind, key, new, who=target.who, verb=target.verb)
 
@@ -123,6 +135,9 @@ class Writer:
         """
         current = self.read(target)
         new = change(copy.deepcopy(current))
+        self.complete(target.kind, new)
+        if self._defaulting and not target.subresource:
+            carry_over(target.kind, new, current)
         meta, old = new["metadata"], current["metadata"]
         _check_namespace(target, meta)
         _check_url(target, meta)
@@ -139,6 +154,10 @@ class Writer:
         if target.dry_run or same_json(new, current):
             return new
         return self.store.write(target.kind, target.key, new, who=target.who, verb=target.verb)
+
+    def _others(self, plural: str) -> Iterable[JsonObject]:
+        kind = {PRIORITY_CLASS.plural: PRIORITY_CLASS, SERVICE.plural: SERVICE}[plural]
+        return self.store.at(kind, self.store.revision).values()
 
     def _tracked(self, target: Target, current: JsonObject, new: JsonObject, manager: str) -> JsonObject:
         kind = target.kind
@@ -287,8 +306,13 @@ def _keep_the_servers_part(target: Target, new: JsonObject, current: JsonObject)
     _keep("generation", meta, old)
     if target.subresource == "status" and kind.graceful:
         _keep("ownerReferences", meta, old)
-    if kind.counts_generations and not same_json(new.get("spec"), current.get("spec")):
+    if kind.counts_generations and not same_json(_content(new), _content(current)):
         meta["generation"] = old.get("generation", 0) + 1
+
+
+def _content(obj: JsonObject) -> JsonObject:
+    """Return what a generation counts the changes of: the spec, or what a kind without one has instead."""
+    return {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata", "status")}
 
 
 def _keep(name: str, new: JsonObject, old: JsonObject) -> None:

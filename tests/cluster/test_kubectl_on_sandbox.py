@@ -1,0 +1,247 @@
+"""The real kubectl finds the sandbox to be a cluster: over TLS, with a token, without a flag to make it easier."""
+
+import asyncio
+import json
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import pytest_asyncio
+
+from controlplane import ControlPlane
+from haulout.core.clock import RealClock
+from haulout.sandbox.apiserver import ApiServer
+from haulout.sandbox.apiserver.builtin_kinds import ALL
+from haulout.sandbox.front import Front
+from support.builders import a_node, a_pod
+from support.certificates import Authority
+
+pytestmark = pytest.mark.real_time
+PATIENCE_SECONDS = 30
+WEB = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {app: web}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "web:1"}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: web}
+data: {color: red}
+"""
+
+
+class Said(NamedTuple):
+    """What a command printed, and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Kubectl:
+    """Runs kubectl against a sandbox."""
+
+    def __init__(self, binary: Path, api: ApiServer, folder: Path) -> None:
+        self.api = api
+        self.folder = folder
+        self._binary = binary
+
+    async def run(self, *arguments: str) -> Said:
+        """Run a command to its end."""
+        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder)}
+        process = await asyncio.create_subprocess_exec(
+            self._binary,
+            "--kubeconfig",
+            self.folder / "config",
+            *arguments,
+            env=environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            out, err = await process.communicate()
+        return Said(process.returncode or 0, out.decode(), err.decode())
+
+    async def __call__(self, command: str) -> str:
+        """Run a command that must succeed, and return what it printed."""
+        said = await self.run(*command.split())
+        assert said.code == 0, (command, said)
+        return said.out
+
+    async def json(self, command: str) -> Any:
+        """Return what a command printed as JSON."""
+        return json.loads(await self(f"{command} -o json"))
+
+    def file(self, name: str, content: str) -> Path:
+        """Write a manifest."""
+        path = self.folder / name
+        path.write_text(content)
+        return path
+
+
+@pytest_asyncio.fixture
+async def kubectl(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Kubectl]:
+    """Serve a sandbox with two nodes and a pod."""
+    api = ApiServer(RealClock())
+    for kind in ALL:
+        api.know(kind)
+    api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}})
+    api.put(a_node("n1", labels={"zone": "a"}))
+    api.put(a_node("n2", labels={"zone": "b"}))
+    api.put(a_pod("lonely", on="n1"))
+    authority = Authority()
+    (tmp_path / "ca.pem").write_bytes(authority.pem)
+    tls = authority.issue("127.0.0.1").server_context(tmp_path)
+    async with Front(api, tokens={"secret": "alice"}).serving(host="127.0.0.1", tls=tls) as port:
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "sandbox",
+            "clusters": [
+                {
+                    "name": "sandbox",
+                    "cluster": {"server": f"https://127.0.0.1:{port}", "certificate-authority": "ca.pem"},
+                }
+            ],
+            "users": [{"name": "alice", "user": {"token": "secret"}}],
+            "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": "alice"}}],
+        }
+        (tmp_path / "config").write_text(json.dumps(config))
+        yield Kubectl(control_plane.assets.path("kubectl"), api, tmp_path)
+
+
+async def test_typed_objects_arrive_as_they_were_written(kubectl: Kubectl) -> None:
+    """Kubectl sends these as protobuf."""
+    created = "create configmap settings --from-literal=color=red --from-literal=empty="
+    assert await kubectl(created) == "configmap/settings created\n"
+    assert kubectl.api.get("configmaps", "settings")["data"] == {"color": "red", "empty": ""}
+    assert await kubectl("create secret generic login --from-literal=user=admin") == "secret/login created\n"
+    assert kubectl.api.get("secrets", "login")["data"] == {"user": "YWRtaW4="}
+    assert await kubectl("create namespace shop") == "namespace/shop created\n"
+    assert kubectl.api.get("namespaces", "shop")["status"] == {"phase": "Active"}
+    made = await kubectl("create deployment cart -n shop --image=cart:1 --replicas=2 --port=80")
+    assert made == "deployment.apps/cart created\n"
+    cart = kubectl.api.get("deployments", "cart", namespace="shop")["spec"]
+    assert (cart["replicas"], cart["selector"]) == (2, {"matchLabels": {"app": "cart"}})
+    assert cart["template"]["spec"]["containers"][0]["ports"][0]["containerPort"] == 80
+    assert await kubectl("create job once --image=tool -- echo hi") == "job.batch/once created\n"
+    assert kubectl.api.get("jobs", "once")["spec"]["template"]["spec"]["containers"][0]["command"] == ["echo", "hi"]
+    budget = "create poddisruptionbudget cart --selector=app=cart --min-available=50%"
+    assert await kubectl(budget) == "poddisruptionbudget.policy/cart created\n"
+    assert kubectl.api.get("poddisruptionbudgets", "cart")["spec"]["minAvailable"] == "50%"
+    again = await kubectl.run("create", "configmap", "settings", "--from-literal=color=blue")
+    assert (again.code, again.err) == (1, 'error: failed to create configmap: configmaps "settings" already exists\n')
+
+
+async def test_who_am_i_and_may_i(kubectl: Kubectl) -> None:
+    assert "Username    alice\n" in await kubectl("auth whoami")
+    assert await kubectl("auth can-i get pods") == "yes\n"
+    assert await kubectl("auth can-i create deployments.apps -n shop") == "yes\n"
+
+
+async def test_nodes_are_labelled_tainted_cordoned_and_drained(kubectl: Kubectl) -> None:
+    assert await kubectl("label node n1 tier=gold") == "node/n1 labeled\n"
+    assert await kubectl("label node n1 tier-") == "node/n1 unlabeled\n"
+    assert await kubectl("annotate node n1 note=hello") == "node/n1 annotated\n"
+    assert await kubectl("taint node n1 dirty=yes:NoSchedule") == "node/n1 tainted\n"
+    n1 = kubectl.api.get("nodes", "n1")
+    assert (n1["metadata"]["labels"], n1["metadata"]["annotations"]) == ({"zone": "a"}, {"note": "hello"})
+    assert n1["spec"]["taints"] == [{"key": "dirty", "value": "yes", "effect": "NoSchedule"}]
+    assert await kubectl("taint node n1 dirty-") == "node/n1 untainted\n"
+    assert await kubectl("cordon n2") == "node/n2 cordoned\n"
+    assert kubectl.api.get("nodes", "n2")["spec"]["unschedulable"] is True
+    assert await kubectl("uncordon n2") == "node/n2 uncordoned\n"
+    drained = await kubectl("drain n1 --force --grace-period=0 --timeout=20s")
+    assert drained.splitlines()[0] == "node/n1 cordoned"
+    assert drained.splitlines()[-2:] == ["pod/lonely evicted", "node/n1 drained"]
+    assert not kubectl.api.has("pods", "lonely")
+    described = await kubectl("describe node n1")
+    assert "Name:               n1\n" in described
+    assert "Unschedulable:      true\n" in described
+
+
+async def test_objects_are_shown_in_every_form(kubectl: Kubectl) -> None:
+    header, *rows = (await kubectl("get nodes")).splitlines()
+    assert header.split() == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
+    assert [row.split()[0] for row in rows] == ["n1", "n2"]
+    assert "KERNEL-VERSION" in await kubectl("get nodes -o wide")
+    assert "zone: a\n" in await kubectl("get node n1 -o yaml")
+    assert (await kubectl.json("get node n1"))["metadata"]["name"] == "n1"
+    assert await kubectl("get nodes -l zone=b -o name") == "node/n2\n"
+    assert await kubectl("get pods -A --field-selector spec.nodeName=n1 -o name") == "pod/lonely\n"
+    assert await kubectl("get pod lonely -o jsonpath={.spec.nodeName}") == "n1"
+    missing = await kubectl.run("get", "pod", "missing")
+    assert (missing.code, missing.err) == (1, 'Error from server (NotFound): pods "missing" not found\n')
+
+
+async def test_the_cluster_tells_what_it_has(kubectl: Kubectl) -> None:
+    assert {"v1", "apps/v1", "policy/v1", "coordination.k8s.io/v1"} <= set((await kubectl("api-versions")).split())
+    assert "poddisruptionbudgets.policy\n" in await kubectl("api-resources -o name")
+    explained = (await kubectl("explain node.spec")).splitlines()
+    assert explained[0].split() == ["KIND:", "Node"]
+    assert "  taints\t<[]Taint>" in explained
+    assert "  unschedulable\t<boolean>" in explained
+    assert "<[]ContainerPort>" in await kubectl("explain pods.spec.containers.ports")
+
+
+@pytest.mark.parametrize(
+    ("kind", "patch"),
+    [
+        ("strategic", '{"data":{"color":"blue"}}'),
+        ("merge", '{"data":{"color":"blue"}}'),
+        ("json", '[{"op":"replace","path":"/data/color","value":"blue"}]'),
+    ],
+)
+async def test_patches_of_all_types_change_what_they_name(kubectl: Kubectl, kind: str, patch: str) -> None:
+    await kubectl("create configmap settings --from-literal=color=red --from-literal=size=big")
+    assert await kubectl(f"patch configmap settings --type={kind} -p {patch}") == "configmap/settings patched\n"
+    assert kubectl.api.get("configmaps", "settings")["data"] == {"color": "blue", "size": "big"}
+
+
+async def test_apply_creates_changes_and_leaves_alone(kubectl: Kubectl) -> None:
+    """The manifest is validated by the server: nothing is turned off."""
+    web = kubectl.file("web.yaml", WEB)
+    assert await kubectl(f"apply -f {web}") == "deployment.apps/web created\nconfigmap/web created\n"
+    assert await kubectl(f"apply -f {web}") == "deployment.apps/web unchanged\nconfigmap/web unchanged\n"
+    kubectl.file("web.yaml", WEB.replace('image: "web:1"}', 'image: "web:2"}, {name: side, image: "side:1"}'))
+    differs = await kubectl.run("diff", "-f", str(web))
+    assert differs.code == 1
+    assert "+      - image: web:2\n" in differs.out
+    assert await kubectl(f"apply -f {web}") == "deployment.apps/web configured\nconfigmap/web unchanged\n"
+    images = await kubectl("get deployment web -o jsonpath={.spec.template.spec.containers[*].image}")
+    assert images == "web:2 side:1"
+    kubectl.file("web.yaml", WEB)
+    await kubectl(f"apply -f {web}")
+    assert await kubectl("get deployment web -o jsonpath={.spec.template.spec.containers[*].name}") == "web"
+
+
+async def test_server_side_apply_creates_and_takes_over(kubectl: Kubectl) -> None:
+    web = kubectl.file("web.yaml", WEB)
+    applied = "deployment.apps/web serverside-applied\nconfigmap/web serverside-applied\n"
+    assert await kubectl(f"apply --server-side -f {web}") == applied
+    kubectl.file("web.yaml", WEB.replace("color: red", "color: blue"))
+    conflict = await kubectl.run("apply", "--server-side", "--field-manager=other", "-f", str(web))
+    assert conflict.code == 1
+    assert 'conflict with "kubectl": .data.color' in conflict.err
+    assert await kubectl(f"apply --server-side --force-conflicts --field-manager=other -f {web}") == applied
+    assert kubectl.api.get("configmaps", "web")["data"] == {"color": "blue"}
+
+
+async def test_what_is_deleted_is_waited_for(kubectl: Kubectl) -> None:
+    web = kubectl.file("web.yaml", WEB)
+    assert await kubectl(f"create -f {web}") == "deployment.apps/web created\nconfigmap/web created\n"
+    assert await kubectl("delete configmap web") == 'configmap "web" deleted from default namespace\n'
+    await kubectl("wait --for=delete configmap/web --timeout=10s")
+    waited = await kubectl("wait --for=jsonpath={.spec.replicas}=2 deployment/web --timeout=10s")
+    assert waited == "deployment.apps/web condition met\n"
+    assert await kubectl("delete deployment web --cascade=orphan --grace-period=0 --wait=false")
+    assert not kubectl.api.has("deployments", "web")
