@@ -1,0 +1,50 @@
+"""The controllers of the sandbox: what kube-controller-manager is to a real cluster.
+
+    controllers = Controllers(client, random=Random(seed), kinds=ALL)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(controllers.run())
+
+They know the cluster only through `haulout.kube`, so they run on a real kube-apiserver as well as on the sandbox's, and
+on simulated time as well as on the machine's. Each is one module: the controller on top, below it the pure functions by
+which it decides. They name the Kubernetes source whose behaviour they follow.
+"""
+
+from haulout.sandbox.controllers.base import Controller, Controllers
+from haulout.sandbox.controllers.caches import Caches
+from haulout.sandbox.controllers.daemonsets import DaemonSets
+from haulout.sandbox.controllers.deployments import Deployments
+from haulout.sandbox.controllers.disruption import Disruption
+from haulout.sandbox.controllers.garbage import Garbage
+from haulout.sandbox.controllers.jobs import Jobs
+from haulout.sandbox.controllers.namespaces import Namespaces
+from haulout.sandbox.controllers.podgc import PodCollector
+from haulout.sandbox.controllers.replicasets import ReplicaSets
+from haulout.sandbox.controllers.statefulsets import StatefulSets
+
+ALL = (
+    Deployments,
+    ReplicaSets,
+    StatefulSets,
+    DaemonSets,
+    Jobs,
+    Disruption,
+    Garbage,
+    Namespaces,
+    PodCollector,
+)
+
+__all__ = [
+    "ALL",
+    "Caches",
+    "Controller",
+    "Controllers",
+    "DaemonSets",
+    "Deployments",
+    "Disruption",
+    "Garbage",
+    "Jobs",
+    "Namespaces",
+    "PodCollector",
+    "ReplicaSets",
+    "StatefulSets",
+]

@@ -1,0 +1,133 @@
+"""What all of the sandbox's controllers have in common, and the bundle that runs them.
+
+    controllers = Controllers(client, random=Random(seed), kinds=ALL)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(controllers.run())
+
+A controller looks at one key at a time. It reads the shared caches, decides in pure functions, acts (`edge`), and ends
+its run when the caches show what it wrote: so it never acts twice on one and the same cause, however late its watches
+are. It keeps nothing that matters in memory; another process continues from what is in the API server.
+
+A write that is refused because the object has changed, or is gone, ends the run without a word: the change that was
+missed is on its way, and brings the key back. All else is tried again by the queue.
+"""
+
+import asyncio
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Sequence
+from datetime import datetime
+from random import Random
+from typing import Any, ClassVar, Generic, TypeVar
+
+from haulout.errors import ApiError, Conflict, Forbidden, NotFound
+from haulout.kube.cache import Cache
+from haulout.kube.client import Client
+from haulout.kube.objects import object_key
+from haulout.kube.queue import Queue
+from haulout.sandbox.controllers.caches import Caches, in_namespace
+from haulout.sandbox.controllers.objects import LabelSelector, Owned
+
+K = TypeVar("K", bound=Hashable)
+O = TypeVar("O", bound=Owned)  # noqa: E741 - an object of any kind
+
+log = logging.getLogger(__name__)
+
+_WORKERS = 32  # a run that waits for a cache holds one
+
+
+class Controller(ABC, Generic[K]):
+    """Makes the cluster be what some objects say."""
+
+    name: ClassVar[str]
+
+    def __init__(self, caches: Caches, random: Random) -> None:
+        self.caches = caches
+        self.client = caches.client
+        self.clock = caches.client.clock
+        self.random = random
+        self.queue: Queue[K] = Queue(
+            self._look, clock=self.clock, random=random, workers=_WORKERS, name=f"sandbox {self.name}"
+        )
+
+    @abstractmethod
+    async def sync(self, key: K) -> datetime | None:
+        """Look at `key`, act, and return when to look again."""
+
+    async def _look(self, key: K) -> datetime | None:
+        try:
+            return await self.sync(key)
+        except (Conflict, NotFound) as error:
+            log.debug("%s %s: %s; waiting for the change that was missed", self.name, key, error)
+        except Forbidden as error:
+            if not _namespace_is_ending(error):
+                raise
+        return None
+
+
+class OwningController(Controller[str]):
+    """A controller of objects that own others, by `namespace/name`."""
+
+    def follow(self, cache: Cache[O]) -> None:
+        """Look at each object in `cache` when it changes."""
+        cache.subscribe(lambda old, new: self.queue.add(_either(old, new).key))
+
+    def follow_owned(
+        self, cache: Cache[O], *, kind: str, owners: Cache[Any], selector: Callable[[Any], LabelSelector | None]
+    ) -> None:
+        """Look at an owner when something changes that it manages, or might want to adopt."""
+
+        def note(old: O | None, new: O | None) -> None:
+            for thing in (old, new):
+                owner = None if thing is None else thing.controller
+                if thing is not None and owner is not None and owner.kind == kind:
+                    self.queue.add(object_key(owner.name, thing.namespace))
+            # Any change to what nobody manages: it may be the one for want of which an adoption was refused.
+            if new is not None and new.controller is None:
+                for candidate in in_namespace(owners, new.namespace):
+                    wanted = selector(candidate)
+                    if wanted is not None and not wanted.selects_all and wanted.matches(new.labels):
+                        self.queue.add(candidate.key)
+
+        cache.subscribe(note)
+
+
+class Controllers:
+    """Controllers that share their caches."""
+
+    def __init__(
+        self, client: Client, *, random: Random, kinds: Sequence[Callable[[Caches, Random], Controller[Any]]]
+    ) -> None:
+        self.caches = Caches(client)
+        # Each has its own source of chance: what one does leaves the names that another chooses as they are.
+        self.controllers = [kind(self.caches, Random(random.getrandbits(64))) for kind in kinds]
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for cache in self.caches.all():
+                tasks.create_task(cache.run())
+            await self.wait_synced()
+            for controller in self.controllers:
+                tasks.create_task(controller.queue.run())
+
+    async def wait_synced(self) -> None:
+        """Return when all caches have been complete once."""
+        for cache in self.caches.all():
+            await cache.wait_synced()
+
+    async def wait_idle(self) -> None:
+        """Return when none of them has anything to do now."""
+        for controller in self.controllers:
+            await controller.queue.wait_idle()
+
+
+def _either(old: O | None, new: O | None) -> O:
+    thing = old if new is None else new
+    if thing is None:
+        raise ValueError("a change from nothing to nothing")
+    return thing
+
+
+def _namespace_is_ending(error: ApiError) -> bool:
+    return any(cause.reason == "NamespaceTerminating" for cause in error.causes)

@@ -1,0 +1,209 @@
+"""Replica sets: a number of pods that are alike.
+
+Follows `pkg/controller/replicaset` of Kubernetes 1.36. What matters to maintenance is which pods go when there are too
+many: first those that serve least. A pod that is being deleted no longer counts, so its successor is made at once.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import cmp_to_key
+from random import Random
+
+from haulout.errors import ApiError, Conflict, NotFound
+from haulout.kube.objects import RawObject
+from haulout.sandbox.controllers import conditions, edge
+from haulout.sandbox.controllers.base import OwningController
+from haulout.sandbox.controllers.caches import Caches, controlled
+from haulout.sandbox.controllers.claims import claimed
+from haulout.sandbox.controllers.objects import PODS, REPLICA_SETS, Pod, ReplicaSet
+from haulout.sandbox.controllers.templates import pod_from, reference
+
+_MOST_AT_ONCE = 500
+_COST = "controller.kubernetes.io/pod-deletion-cost"
+_PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
+
+
+class ReplicaSets(OwningController):
+    """Keeps each replica set's number of pods."""
+
+    name = "replicasets"
+
+    def __init__(self, caches: Caches, random: Random) -> None:
+        super().__init__(caches, random)
+        self._sets, self._pods = caches.replica_sets, caches.pods
+        self.follow(self._sets)
+        self.follow_owned(
+            self._pods, kind=REPLICA_SETS.kind, owners=self._sets, selector=lambda owner: owner.spec.selector
+        )
+
+    async def sync(self, key: str) -> datetime | None:
+        """Make or delete pods, and tell how many there are."""
+        replica_set = self._sets.get(key)
+        if replica_set is None or replica_set.spec.selector.selects_all:
+            return None
+        pods = await self._claimed(replica_set)
+        try:
+            await self._act(replica_set, pods)
+        except ApiError as error:
+            if not isinstance(error, Conflict | NotFound):
+                await self._tell(replica_set, pods, problem=error)
+            raise
+        pods = [pod for pod in controlled(self._pods, replica_set.uid) if replica_set.spec.selector.matches(pod.labels)]
+        await self._tell(replica_set, pods)
+        return next_available(pods, replica_set.spec.min_ready_seconds, self.clock.now())
+
+    async def _claimed(self, replica_set: ReplicaSet) -> list[Pod]:
+        return await claimed(
+            self._pods,
+            replica_set,
+            replica_set.spec.selector,
+            resource=PODS,
+            owner_resource=REPLICA_SETS,
+            client=self.client,
+            may_adopt=lambda pod: pod.active,
+        )
+
+    async def _act(self, replica_set: ReplicaSet, pods: list[Pod]) -> None:
+        plan = decide(replica_set, pods, self._siblings(replica_set), self.clock.now())
+        owner = reference(replica_set, REPLICA_SETS)
+
+        def pod_named(name: str) -> RawObject:
+            return pod_from(replica_set.spec.template, name=name, namespace=replica_set.namespace, owner=owner)
+
+        async with edge.Writes(self._pods) as writes:
+            for _ in range(plan.missing):
+                writes.made(await edge.create_named(self.client, PODS, replica_set.name, pod_named, random=self.random))
+            for pod in plan.surplus:
+                writes.at(await edge.delete(self.client, PODS, pod))
+
+    def _siblings(self, replica_set: ReplicaSet) -> Callable[[], list[Pod]]:
+        """Return how to find the pods of all replica sets of the same owner: rarely needed, so not at once."""
+
+        def find() -> list[Pod]:
+            owner = replica_set.controller_uid
+            return [pod for each in controlled(self._sets, owner) for pod in controlled(self._pods, each.uid)]
+
+        return find
+
+    async def _tell(self, replica_set: ReplicaSet, pods: list[Pod], *, problem: ApiError | None = None) -> None:
+        wanted = status(replica_set, pods, self.clock.now(), problem=problem)
+        async with edge.Writes(self._sets) as writes:
+            writes.made(
+                await edge.write_status(self.client, REPLICA_SETS, replica_set, seen=replica_set.status, wanted=wanted)
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How many pods to make, and which to delete."""
+
+    missing: int = 0
+    surplus: tuple[Pod, ...] = ()
+
+
+def decide(replica_set: ReplicaSet, pods: Iterable[Pod], siblings: Callable[[], Iterable[Pod]], now: datetime) -> Plan:
+    """Decide what brings the number of active pods to what is wanted."""
+    if replica_set.deleting:
+        return Plan()
+    active = [pod for pod in pods if pod.active]
+    difference = len(active) - replica_set.spec.replicas
+    if difference < 0:
+        return Plan(missing=min(-difference, _MOST_AT_ONCE))
+    if difference == 0:
+        return Plan()
+    return Plan(surplus=tuple(victims(active, siblings(), min(difference, _MOST_AT_ONCE), now)))
+
+
+def status(
+    replica_set: ReplicaSet, pods: Iterable[Pod], now: datetime, *, problem: ApiError | None = None
+) -> RawObject:
+    """Return what the status should be."""
+    spec, seen = replica_set.spec, replica_set.status
+    every = list(pods)
+    active = [pod for pod in every if pod.active]
+    template_labels = spec.template.get("metadata", {}).get("labels", {})
+    told: list[RawObject] = conditions.without(seen.get("conditions") or [], "ReplicaFailure")
+    if problem is not None:
+        reason = "FailedCreate" if len(active) < spec.replicas else "FailedDelete"
+        failure = conditions.made("ReplicaFailure", holds=True, reason=reason, message=str(problem))
+        told = conditions.put(seen.get("conditions") or [], failure, now=now)
+    return {
+        "replicas": len(active),
+        "fullyLabeledReplicas": sum(pod.labels.items() >= template_labels.items() for pod in active) or None,
+        "readyReplicas": sum(pod.ready for pod in active) or None,
+        "availableReplicas": sum(pod.available(spec.min_ready_seconds, now) for pod in active) or None,
+        "terminatingReplicas": sum(pod.deleting and not pod.finished for pod in every),
+        "observedGeneration": replica_set.metadata.generation or None,
+        "conditions": told or None,
+    }
+
+
+def next_available(pods: Iterable[Pod], min_ready_seconds: int, now: datetime) -> datetime | None:
+    """Return when the next of the pods that are ready now will have been so for long enough."""
+    if not min_ready_seconds:
+        return None
+    moments = (pod.available_at(min_ready_seconds) for pod in pods if pod.active)
+    return min((at for at in moments if at is not None and at > now), default=None)
+
+
+def victims(active: list[Pod], siblings: Iterable[Pod], count: int, now: datetime) -> list[Pod]:
+    """Return the pods that can be missed most easily."""
+    crowd = Counter(pod.spec.node_name for pod in siblings if pod.active)
+
+    def compare(one: Pod, other: Pod) -> int:
+        return _compare(one, other, crowd, now)
+
+    return sorted(active, key=cmp_to_key(compare))[:count]
+
+
+def _compare(one: Pod, other: Pod, crowd: Counter[str], now: datetime) -> int:
+    """Return less than zero if `one` goes before `other`: the order of ActivePodsWithRanks in controller_utils.go."""
+    left, right = _rank(one, crowd), _rank(other, crowd)
+    if left != right:
+        return -1 if left < right else 1
+    if one.ready and other.ready:
+        order = _younger_first(_ready_since(one), _ready_since(other), now)
+        if order is not None:
+            return order or (-1 if one.uid < other.uid else 1)
+    if one.restarts != other.restarts:
+        return other.restarts - one.restarts
+    order = _younger_first(one.metadata.creation_timestamp, other.metadata.creation_timestamp, now)
+    # Equal in all that Kubernetes looks at: there the order is left to chance, here runs repeat themselves.
+    return order or (-1 if one.uid < other.uid else 1)
+
+
+def _rank(pod: Pod, crowd: Counter[str]) -> tuple[bool, int, bool, int, int]:
+    return (
+        bool(pod.spec.node_name),
+        _PHASES.get(pod.status.phase, 0),
+        pod.ready,
+        _deletion_cost(pod),
+        -crowd[pod.spec.node_name],
+    )
+
+
+def _deletion_cost(pod: Pod) -> int:
+    text = pod.metadata.annotations.get(_COST, "0")
+    return int(text) if text.lstrip("-").isdecimal() else 0
+
+
+def _ready_since(pod: Pod) -> datetime | None:
+    condition = pod.condition("Ready")
+    return None if condition is None else condition.last_transition_time
+
+
+def _younger_first(one: datetime | None, other: datetime | None, now: datetime) -> int | None:
+    """Compare ages by their order of magnitude; None if they are the same to the second, 0 if only roughly so."""
+    if one == other:
+        return None
+    if one is None or other is None:
+        return -1 if one is None else 1
+    return _magnitude(now - one) - _magnitude(now - other)
+
+
+def _magnitude(age: timedelta) -> int:
+    nanoseconds = round(age.total_seconds() * 1e9)
+    return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1

@@ -1,0 +1,268 @@
+"""The sandbox's controllers on a real kube-apiserver, and beside the real kube-controller-manager.
+
+They know a cluster only through `haulout.kube`, so they must do there what they do on the sandbox's own server; and the
+objects that they leave must be those that the real controllers leave.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from controlplane import ControlPlane
+from haulout.core.clock import Clock
+from haulout.errors import NotFound, TooManyRequests
+from haulout.kube.client import Client
+from haulout.kube.network import config
+from haulout.kube.network.http import HttpTransport
+from haulout.kube.objects import RawObject
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import Resource
+from haulout.sandbox.controllers import ALL, Caches, Controllers
+from haulout.sandbox.controllers.objects import (
+    BUDGETS,
+    DAEMON_SETS,
+    DEPLOYMENTS,
+    JOBS,
+    NAMESPACES,
+    NODES,
+    PODS,
+    REPLICA_SETS,
+    STATEFUL_SETS,
+    Pod,
+)
+from support.backends import eventually
+from support.builders import a_node
+from support.workloads import FakeKubelets, a_budget, a_job, a_template, a_workload
+
+pytestmark = pytest.mark.real_time
+
+NODE = "sandbox-controllers"
+
+
+@dataclass
+class Bench:
+    """A namespace of the real cluster, with kubelets."""
+
+    client: Client
+    clock: Clock
+    namespace: str
+    kubelets: FakeKubelets
+    control_plane: ControlPlane
+
+    async def create(self, resource: Resource[Any], body: RawObject) -> None:
+        """Create an object here."""
+        body["metadata"].pop("namespace", None)
+        await self.client.create(resource, body, namespace=self.namespace)
+
+    async def get(self, resource: Resource[Any], name: str) -> RawObject:
+        """Return an object as it is."""
+        found: RawObject = await self.client.get(resource.of(dict[str, Any]), name, namespace=self.namespace)
+        return found
+
+    async def all(self, resource: Resource[Any], labels: str = "") -> list[RawObject]:
+        """Return the objects of a kind."""
+        page = await self.client.list(resource.of(dict[str, Any]), namespace=self.namespace, labels=labels)
+        return list(page.items)
+
+    async def eventually(self, resource: Resource[Any], name: str, **status: Any) -> None:
+        """Wait for a status."""
+
+        async def shows() -> bool:
+            told = (await self.get(resource, name)).get("status", {})
+            return all(told.get(key, 0) == value for key, value in status.items())
+
+        await eventually(self.clock, shows, within=20)
+
+    async def kubectl(self, *arguments: str) -> str:
+        """Return what kubectl says."""
+        done = await asyncio.to_thread(self.control_plane.kubectl, *arguments, "-n", self.namespace)
+        return done.stdout
+
+
+@asynccontextmanager
+async def a_client(control_plane: ControlPlane, clock: Clock) -> AsyncIterator[Client]:
+    connection = config.load(kubeconfig=str(control_plane.kubeconfig()), clock=clock)
+    client = Client(HttpTransport(connection, clock=clock), clock=clock, random=Random(7))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@asynccontextmanager
+async def a_bench(control_plane: ControlPlane, clock: Clock, namespace: str, *, ours: bool) -> AsyncIterator[Bench]:
+    """Yield a namespace in which the sandbox's controllers run, or not."""
+    async with a_client(control_plane, clock) as client, asyncio.TaskGroup() as tasks:
+
+        async def bind(pod: Pod, node: str) -> None:
+            target = {"apiVersion": "v1", "kind": "Node", "name": node}
+            binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.name}, "target": target}
+            await client.create(
+                PODS.of(dict[str, Any]), binding, name=pod.name, namespace=pod.namespace, subresource="binding"
+            )
+
+        kubelets = FakeKubelets(Caches(client), Random(7), bind=bind)
+        kubelets.nodes = [NODE]
+        kubelets.start = kubelets.stop = kubelets.lasting = timedelta(milliseconds=50)
+        kubelets.outcome = lambda pod: "Succeeded" if "job-name" in pod.labels else ""
+        running: Sequence[asyncio.Task[Any]] = [
+            *(tasks.create_task(cache.run()) for cache in kubelets.caches.all()),
+            tasks.create_task(kubelets.queue.run()),
+            *([tasks.create_task(Controllers(client, random=Random(7), kinds=ALL).run())] if ours else []),
+        ]
+        yield Bench(client, clock, namespace, kubelets, control_plane)
+        for task in running:
+            task.cancel()
+
+
+@pytest.fixture
+async def bench(control_plane: ControlPlane, clock: Clock, namespace: str) -> AsyncIterator[Bench]:
+    """Yield a namespace in which the sandbox's controllers run."""
+    async with a_bench(control_plane, clock, namespace, ours=True) as made:
+        yield made
+
+
+async def test_a_deployment_is_rolled_out_restarted_protected_and_collected(bench: Bench) -> None:
+    await bench.create(DEPLOYMENTS, a_workload("Deployment", replicas=4))
+    await bench.create(BUDGETS, a_budget(maxUnavailable=1))
+    assert "successfully rolled out" in await bench.kubectl("rollout", "status", "deployment/cart", "--timeout=20s")
+    await bench.eventually(BUDGETS, "cart", disruptionsAllowed=1, currentHealthy=4, desiredHealthy=3, expectedPods=4)
+
+    bench.kubelets.start = timedelta(seconds=1)
+    one, other, *_ = await bench.all(PODS)
+    await bench.client.evict(one["metadata"]["name"], namespace=bench.namespace)
+    with pytest.raises(TooManyRequests):
+        await bench.client.evict(other["metadata"]["name"], namespace=bench.namespace)
+    await bench.eventually(BUDGETS, "cart", disruptionsAllowed=1, currentHealthy=4)
+    bench.kubelets.start = timedelta(milliseconds=50)
+
+    before = {pod["metadata"]["uid"] for pod in await bench.all(PODS)}
+    await bench.kubectl("rollout", "restart", "deployment/cart")
+    await bench.kubectl("rollout", "status", "deployment/cart", "--timeout=20s")
+    staying = [pod for pod in await bench.all(PODS) if "deletionTimestamp" not in pod["metadata"]]
+    assert before.isdisjoint({pod["metadata"]["uid"] for pod in staying})
+    assert "2" in await bench.kubectl("rollout", "history", "deployment/cart")
+    await bench.kubectl("rollout", "undo", "deployment/cart")
+    await bench.kubectl("rollout", "status", "deployment/cart", "--timeout=20s")
+    await bench.kubectl("scale", "deployment/cart", "--replicas=1")
+    await bench.eventually(DEPLOYMENTS, "cart", replicas=1, availableReplicas=1, observedGeneration=4)
+
+    await bench.kubectl("delete", "deployment", "cart", "--cascade=foreground", "--timeout=20s")
+    assert await bench.all(PODS) == await bench.all(REPLICA_SETS) == []
+
+
+async def test_a_namespace_is_emptied_before_it_goes(bench: Bench) -> None:
+    await bench.create(DEPLOYMENTS, a_workload("Deployment", replicas=2))
+    await bench.eventually(DEPLOYMENTS, "cart", availableReplicas=2)
+    await bench.client.delete(NAMESPACES, bench.namespace)
+
+    async def gone() -> bool:
+        try:
+            await bench.client.get(NAMESPACES, bench.namespace)
+        except NotFound:
+            return True
+        return False
+
+    await eventually(bench.clock, gone, within=20)
+
+
+async def test_they_leave_what_the_real_controllers_leave(
+    control_plane: ControlPlane, clock: Clock, namespace: str
+) -> None:
+    theirs = f"{namespace}-theirs"
+    async with a_client(control_plane, clock) as client:
+        await client.create(NODES, a_node(NODE))
+        await client.patch(NODES, NODE, merge_patch({"spec": {"taints": None}}))  # a new node is taken for not ready
+        await client.create(NAMESPACES, {"metadata": {"name": theirs}})
+    try:
+        async with a_bench(control_plane, clock, namespace, ours=True) as bench:
+            made_by_ours = await a_story(bench)
+        await asyncio.to_thread(
+            control_plane.start_controllers,
+            ("*", "-node-lifecycle-controller", "-pod-garbage-collector-controller"),
+            scheduler=False,
+        )
+        async with a_bench(control_plane, clock, theirs, ours=False) as bench:
+            made_by_theirs = await a_story(bench)
+    finally:
+        await asyncio.to_thread(control_plane.stop_controllers)
+        control_plane.request("DELETE", f"/api/v1/nodes/{NODE}")
+        control_plane.request("DELETE", f"/api/v1/namespaces/{theirs}")
+    for what, told in made_by_theirs.items():
+        assert (what, made_by_ours[what]) == (what, told)
+
+
+async def a_story(bench: Bench) -> dict[str, Any]:
+    """Let every workload come up, update some, and return what there is then."""
+    await bench.create(DEPLOYMENTS, a_workload("Deployment", "cart", replicas=3))
+    await bench.create(STATEFUL_SETS, a_workload("StatefulSet", "db", replicas=2, serviceName="db"))
+    await bench.create(DAEMON_SETS, a_workload("DaemonSet", "logs"))
+    await bench.create(JOBS, a_job("report", completions=2, parallelism=2))
+    await bench.create(BUDGETS, a_budget("percent", app="cart", minAvailable="50%"))
+    await bench.create(BUDGETS, a_budget("number", app="db", minAvailable=1))
+    await bench.create(BUDGETS, a_budget("empty", app="nobody", maxUnavailable=1))
+    await bench.eventually(DEPLOYMENTS, "cart", availableReplicas=3)
+    await bench.eventually(STATEFUL_SETS, "db", availableReplicas=2)
+    await bench.eventually(DAEMON_SETS, "logs", numberAvailable=1, desiredNumberScheduled=1)
+    await bench.eventually(JOBS, "report", succeeded=2, active=0)
+    updated: tuple[tuple[Resource[Any], str], ...] = (
+        (DEPLOYMENTS, "cart"),
+        (STATEFUL_SETS, "db"),
+        (DAEMON_SETS, "logs"),
+    )
+    for resource, name in updated:
+        template = a_template({"app": name}, image="example/main:2")
+        patch = merge_patch({"spec": {"template": template}})
+        await bench.client.patch(resource, name, patch, namespace=bench.namespace)
+    for kind, name in (("deployment", "cart"), ("statefulset", "db"), ("daemonset", "logs")):
+        await bench.kubectl("rollout", "status", f"{kind}/{name}", "--timeout=20s")
+    await bench.kubectl("wait", "job/report", "--for=condition=Complete", "--timeout=20s")
+    await bench.eventually(DEPLOYMENTS, "cart", replicas=3, terminatingReplicas=0)
+    await bench.eventually(STATEFUL_SETS, "db", currentReplicas=2, readyReplicas=2, availableReplicas=2)
+    await bench.eventually(DAEMON_SETS, "logs", numberAvailable=1, updatedNumberScheduled=1, observedGeneration=2)
+    await bench.eventually(BUDGETS, "percent", currentHealthy=3)
+    await bench.eventually(BUDGETS, "number", currentHealthy=2)
+    told: dict[str, Any] = {}
+    for resource, name in (*updated, (JOBS, "report"), (BUDGETS, "percent"), (BUDGETS, "number"), (BUDGETS, "empty")):
+        told[f"{resource} {name}"] = normal((await bench.get(resource, name))["status"])
+    for app in ("cart", "db", "logs"):
+        told[f"pods of {app}"] = sorted(map(shape, await bench.all(PODS, f"app={app}")), key=str)
+        told[f"sets of {app}"] = sorted(map(shape, await bench.all(REPLICA_SETS, f"app={app}")), key=str)
+    told["pods of report"] = sorted(map(shape, await bench.all(PODS, "job-name=report")), key=str)
+    return told
+
+
+def normal(value: Any) -> Any:
+    """Return a status without times and hashes, its conditions in order of their type."""
+    if isinstance(value, dict):
+        return {
+            name: normal(item)
+            for name, item in value.items()
+            if not name.endswith(("Time", "Revision", "message")) and item not in ({}, [])
+        }
+    if isinstance(value, list):
+        return sorted((normal(item) for item in value), key=str)
+    return value
+
+
+def shape(thing: RawObject) -> RawObject:
+    """Return of an object what does not depend on chance."""
+    meta, spec = thing["metadata"], thing["spec"]
+    hashes = ("pod-template-hash", "controller-revision-hash", "controller-uid", "pod-template-generation")
+    return {
+        "labels": {name: text for name, text in meta.get("labels", {}).items() if not name.endswith(hashes)},
+        "marks": sorted(name for name in meta.get("labels", {}) if name != "pod-template-generation"),
+        "annotations": meta.get("annotations", {}),
+        "finalizers": meta.get("finalizers", []),
+        "owners": [{**owner, "uid": "", "name": ""} for owner in meta["ownerReferences"]],
+        "hostname": spec.get("hostname"),
+        "tolerations": sorted(spec.get("tolerations", []), key=str),
+        "affinity": spec.get("affinity"),
+        "status": normal({name: thing["status"].get(name) for name in ("phase", "replicas", "observedGeneration")}),
+    }

@@ -1,0 +1,335 @@
+"""A cluster in which the sandbox's controllers run, with kubelets just good enough to start and stop pods."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import msgspec
+
+from haulout.core.clock import Clock
+from haulout.errors import Conflict, NotFound
+from haulout.kube.client import Client
+from haulout.kube.objects import RawObject
+from haulout.kube.patches import merge_patch
+from haulout.kube.transport import Request, Response, Stream
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from haulout.sandbox.apiserver.workload_kinds import WORKLOAD_KINDS
+from haulout.sandbox.controllers import ALL, Caches, Controller, Controllers
+from haulout.sandbox.controllers.conditions import stamp
+from haulout.sandbox.controllers.objects import PODS, Pod
+from haulout.sandbox.controllers.placement import target_node
+
+SHOP = "shop"
+
+
+class FakeKubelets(Controller[str]):
+    """Binds pods to nodes in turn, starts them, ends them and lets them go."""
+
+    name = "kubelets"
+
+    def __init__(self, caches: Caches, random: Random, *, bind: Callable[[Pod, str], Awaitable[object]]) -> None:
+        super().__init__(caches, random)
+        self.nodes: list[str] = ["n1", "n2", "n3"]
+        self.start = timedelta(seconds=1)
+        self.stop = timedelta(seconds=2)
+        self.ready: Callable[[Pod], bool] = lambda _: True
+        self.outcome: Callable[[Pod], str] = lambda _: ""  # of a pod that ends by itself
+        self.lasting = timedelta(seconds=5)
+        self._bind = bind
+        self._bound = 0
+        self._since: dict[tuple[str, str], datetime] = {}
+        caches.pods.subscribe(self._note)
+
+    def _note(self, _: Pod | None, new: Pod | None) -> None:
+        if new is not None:
+            self.queue.add(new.key)
+
+    def look_again(self) -> None:
+        """Note that `ready`, `outcome` or `nodes` changed."""
+        for pod in self.caches.pods.all():
+            self.queue.add(pod.key)
+
+    async def sync(self, key: str) -> datetime | None:
+        """Do the next thing that a scheduler or a kubelet would do about a pod."""
+        pod = self.caches.pods.get(key)
+        if pod is None:
+            return None
+        if not pod.spec.node_name:
+            await self._schedule(pod)
+        elif pod.deleting:
+            return await self._after(pod, "stop", self.stop, self._gone)
+        elif pod.status.phase == "Pending":
+            return await self._after(pod, "start", self.start, self._started)
+        elif not pod.finished:
+            if pod.ready is not self.ready(pod):
+                await self._started(pod)
+            if self.outcome(pod):
+                return await self._after(pod, "end", self.lasting, self._ended)
+        return None
+
+    async def _schedule(self, pod: Pod) -> None:
+        node = target_node(pod)
+        if pod.deleting or not (node or self.nodes):
+            return
+        self._bound += 1
+        await self._bind(pod, node or self.nodes[self._bound % len(self.nodes)])
+
+    async def _after(
+        self, pod: Pod, what: str, delay: timedelta, act: Callable[[Pod], Awaitable[None]]
+    ) -> datetime | None:
+        due = self._since.setdefault((pod.uid, what), self.clock.now()) + delay
+        if due > self.clock.now():
+            return due
+        await act(pod)
+        return None
+
+    async def _started(self, pod: Pod) -> None:
+        await self._status(pod, "Running", ready=self.ready(pod))
+
+    async def _ended(self, pod: Pod) -> None:
+        await self._status(pod, self.outcome(pod), ready=False)
+
+    async def _gone(self, pod: Pod) -> None:
+        await self.client.delete(PODS, pod.name, namespace=pod.namespace, uid=pod.uid, grace=timedelta())
+
+    async def _status(self, pod: Pod, phase: str, *, ready: bool) -> None:
+        condition = {"type": "Ready", "status": str(ready), "lastTransitionTime": stamp(self.clock.now())}
+        kept = [{"type": it.type, "status": it.status} for it in pod.status.conditions if it.type != "Ready"]
+        patch = merge_patch(
+            {"metadata": {"uid": pod.uid}, "status": {"phase": phase, "conditions": [*kept, condition]}}
+        )
+        await self.client.patch(PODS, pod.name, patch, namespace=pod.namespace, subresource="status")
+
+
+class Completing:
+    """A transport to a server that also does what the sandbox's own leaves to others.
+
+    That is what a propagation policy means (a finalizer), and the finalize subresource of namespaces.
+    """
+
+    def __init__(self, inner: InProcessTransport, cluster: ApiServer) -> None:
+        self.server = inner.server
+        self._inner = inner
+        self._cluster = cluster
+
+    async def send(self, request: Request) -> Response:
+        """Send `request`; the rest is done before it arrives."""
+        parts = request.path.strip("/").split("/")
+        body = msgspec.json.decode(request.body) if request.body and request.method in ("PUT", "DELETE") else {}
+        if request.method == "PUT" and parts[-1] == "finalize":
+            return self._finalized(body)
+        finalizer = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(body.get("propagationPolicy", ""))
+        if request.method == "DELETE" and finalizer:
+            plural, name = parts[-2:]
+            namespace = parts[parts.index("namespaces") + 1]
+            if self._cluster.has(plural, name, namespace):
+                found = self._cluster.get(plural, name, namespace)
+                found["metadata"].setdefault("finalizers", []).append(finalizer)
+                self._cluster.put(found)
+                body.get("preconditions", {}).pop("resourceVersion", None)
+                request = msgspec.structs.replace(request, body=msgspec.json.encode(body))
+        return await self._inner.send(request)
+
+    def _finalized(self, body: RawObject) -> Response:
+        name = body["metadata"]["name"]
+        namespace = self._cluster.get("namespaces", name)
+        namespace["spec"] = body["spec"]
+        if namespace["spec"].get("finalizers"):
+            self._cluster.put(namespace)
+        else:
+            self._cluster.remove("namespaces", name)
+        return Response(200, {}, msgspec.json.encode(namespace))
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        """Send `request` and read the answer as it comes."""
+        return self._inner.stream(request)
+
+    async def close(self) -> None:
+        """Give up all connections."""
+        await self._inner.close()
+
+
+class World:
+    """A cluster in memory with controllers, which can be crashed and started again."""
+
+    def __init__(
+        self, clock: Clock, *, kinds: Sequence[Callable[[Caches, Random], Controller[Any]]] = ALL, seed: int = 7
+    ) -> None:
+        self.clock = clock
+        self.cluster = ApiServer(clock)
+        for kind in WORKLOAD_KINDS:
+            self.cluster.know(kind)
+        self._kinds = kinds
+        self._seed = seed
+        self.transport = self.cluster.transport("controllers")
+        people = Completing(self.cluster.transport("people"), self.cluster)
+        self.client = Client(people, clock=clock, random=Random(seed))
+        self.controllers = self._new_controllers()
+        caches = Caches(Client(self.cluster.transport("kubelets"), clock=clock, random=Random(seed)))
+        self.kubelets = FakeKubelets(caches, Random(seed), bind=self._bind)
+
+    def _new_controllers(self) -> Controllers:
+        transport = Completing(self.transport, self.cluster)
+        client = Client(transport, clock=self.clock, random=Random(self._seed))
+        return Controllers(client, random=Random(self._seed), kinds=self._kinds)
+
+    async def _bind(self, pod: Pod, node: str) -> None:
+        if self.cluster.has("pods", pod.name, pod.namespace):
+            bound = self.cluster.get("pods", pod.name, pod.namespace)
+            bound["spec"]["nodeName"] = node
+            self.cluster.put(bound)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["World"]:
+        """Run controllers and kubelets."""
+        async with asyncio.TaskGroup() as tasks:
+            self._tasks = tasks
+            theirs: list[asyncio.Task[Any]] = [tasks.create_task(it.run()) for it in self.kubelets.caches.all()]
+            theirs += [tasks.create_task(self.kubelets.queue.run())]
+            self._running = tasks.create_task(self.controllers.run())
+            yield self
+            for task in (*theirs, self._running):
+                task.cancel()
+
+    async def crash(self) -> None:
+        """End the controllers without warning, and start new ones."""
+        self._running.cancel()
+        await asyncio.wait([self._running])
+        self.transport = self.cluster.transport("controllers")
+        self.controllers = self._new_controllers()
+        self._running = self._tasks.create_task(self.controllers.run())
+
+    async def settle(self, seconds: float = 30) -> None:
+        """Let time pass."""
+        await self.clock.sleep(timedelta(seconds=seconds))
+
+    def pods(self, *, labels: str = "") -> list[RawObject]:
+        """Return the pods that are not being deleted."""
+        return [it for it in self.all_pods(labels=labels) if "deletionTimestamp" not in it["metadata"]]
+
+    def all_pods(self, *, labels: str = "") -> list[RawObject]:
+        """Return all pods."""
+        return self.cluster.objects("pods", namespace=SHOP, labels=labels)
+
+    def names(self, plural: str = "pods") -> list[str]:
+        """Return the names of what there is."""
+        return [it["metadata"]["name"] for it in self.cluster.objects(plural, namespace=SHOP)]
+
+    def get(self, plural: str, name: str) -> RawObject:
+        """Return an object."""
+        return self.cluster.get(plural, name, SHOP)
+
+    def status(self, plural: str, name: str) -> RawObject:
+        """Return an object's status."""
+        found: RawObject = self.get(plural, name)["status"]
+        return found
+
+    def created_pods(self) -> list[str]:
+        """Return the names of all pods that there ever were."""
+        return [write.key for write in self.cluster.history if write.kind.plural == "pods" and write.type == "ADDED"]
+
+    def most(self, count: Callable[[Sequence[RawObject]], int]) -> int:
+        """Return the most that `count` makes of all pods, at any revision."""
+        return max(self._counts(count))
+
+    def least(self, count: Callable[[Sequence[RawObject]], int], *, since: int) -> int:
+        """Return the least that `count` makes of all pods, at any revision after `since`."""
+        return min(self._counts(count, since=since))
+
+    def _counts(self, count: Callable[[Sequence[RawObject]], int], *, since: int = 0) -> list[int]:
+        pods: dict[str, RawObject] = {}
+        counts = [0] if not since else []
+        for write in self.cluster.history:
+            if write.kind.plural != "pods":
+                continue
+            if write.after is None:
+                del pods[write.key]
+            else:
+                pods[write.key] = write.after
+            if write.revision > since:
+                counts.append(count(list(pods.values())))
+        return counts
+
+    async def change(self, resource: Any, name: str, **fields: Any) -> None:
+        """Merge `fields` into an object, as a person would."""
+        while True:
+            try:
+                await self.client.patch(resource, name, merge_patch(fields), namespace=SHOP)
+            except Conflict:
+                continue
+            return
+
+    async def delete(self, resource: Any, name: str, **options: Any) -> None:
+        """Delete an object, as a person would."""
+        try:
+            await self.client.delete(resource, name, namespace=SHOP, **options)
+        except NotFound:
+            return
+
+
+def is_ready(pod: RawObject) -> bool:
+    """Tell whether a pod serves and was not asked to stop."""
+    conditions = pod["status"].get("conditions", ())
+    ready = any(it["type"] == "Ready" and it["status"] == "True" for it in conditions)
+    return ready and "deletionTimestamp" not in pod["metadata"]
+
+
+def ready_pods(pods: Sequence[RawObject]) -> int:
+    """Count the pods that serve."""
+    return sum(is_ready(pod) for pod in pods)
+
+
+def staying_pods(pods: Sequence[RawObject]) -> int:
+    """Count the pods that nobody asked to stop."""
+    return sum("deletionTimestamp" not in pod["metadata"] for pod in pods)
+
+
+def a_template(labels: Mapping[str, str], *, image: str = "example/main:1", **spec: Any) -> RawObject:
+    """Return a pod template."""
+    containers = [{"name": "main", "image": image}]
+    return {
+        "metadata": {"labels": dict(labels)},
+        "spec": {"containers": containers, "terminationGracePeriodSeconds": 30, **spec},
+    }
+
+
+def a_workload(kind: str, name: str = "cart", *, template: RawObject | None = None, **spec: Any) -> RawObject:
+    """Return a workload whose pods have the label `app` with its name."""
+    labels = {"app": name}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": {"name": name, "namespace": SHOP},
+        "spec": {"selector": {"matchLabels": labels}, "template": template or a_template(labels), **spec},
+    }
+
+
+def a_job(name: str = "report", *, template: RawObject | None = None, **spec: Any) -> RawObject:
+    """Return a job."""
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name, "namespace": SHOP},
+        "spec": {"template": template or a_template({}, restartPolicy="Never"), **spec},
+    }
+
+
+def a_budget(name: str = "cart", *, app: str = "cart", **spec: Any) -> RawObject:
+    """Return a disruption budget for the pods with the label `app`."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": name, "namespace": SHOP},
+        "spec": {"selector": {"matchLabels": {"app": app}}, **spec},
+    }
+
+
+def condition(status: RawObject, kind: str) -> tuple[str, str]:
+    """Return the status and the reason of a condition."""
+    for it in status.get("conditions", ()):
+        if it["type"] == kind:
+            return it["status"], it.get("reason", "")
+    return "", ""

@@ -1,0 +1,82 @@
+"""A namespace that is deleted takes everything in it along, and goes last."""
+
+from typing import Any
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.sandbox.controllers import Deployments, Namespaces, ReplicaSets
+from haulout.sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS
+from support.builders import a_config_map
+from support.workloads import SHOP, World, a_workload
+
+
+@pytest.fixture
+async def world(clock: Clock) -> World:
+    world = World(clock, kinds=(Deployments, ReplicaSets, Namespaces))
+    world.cluster.put(a_namespace())
+    return world
+
+
+def a_namespace(**metadata: Any) -> dict[str, Any]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": SHOP, **metadata},
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Terminating" if metadata else "Active"},
+    }
+
+
+def delete_namespace(world: World) -> None:
+    world.cluster.put(a_namespace(deletionTimestamp="2026-01-05T09:00:00Z"))
+
+
+async def test_everything_in_it_goes_first(world: World) -> None:
+    async with world.running():
+        await world.client.create(CONFIG_MAPS, a_config_map("settings"), namespace=SHOP)
+        await world.client.create(CONFIG_MAPS, a_config_map("settings"), namespace="other")
+        await world.client.create(DEPLOYMENTS, a_workload("Deployment", replicas=2), namespace=SHOP)
+        await world.settle()
+        delete_namespace(world)
+        await world.settle(1)
+        assert world.cluster.has("namespaces", SHOP)
+        await world.settle(100)
+    assert not world.cluster.has("namespaces", SHOP)
+    for plural in ("pods", "configmaps", "deployments", "replicasets"):
+        assert world.names(plural) == []
+    assert world.cluster.has("configmaps", "settings", "other")
+    assert world.cluster.history[-1].kind.plural == "namespaces"
+
+
+async def test_something_that_does_not_go_is_waited_for(world: World) -> None:
+    stubborn = a_config_map("stubborn")
+    stubborn["metadata"] |= {"namespace": SHOP, "finalizers": ["example.com/wait"]}
+    world.cluster.put(stubborn)
+    async with world.running():
+        delete_namespace(world)
+        await world.settle(300)
+        assert world.cluster.has("namespaces", SHOP)
+        await world.change(CONFIG_MAPS, "stubborn", metadata={"finalizers": None})
+        await world.settle(20)
+    assert not world.cluster.has("namespaces", SHOP)
+
+
+async def test_a_namespace_that_nobody_deleted_is_left_alone(world: World) -> None:
+    async with world.running():
+        await world.client.create(CONFIG_MAPS, a_config_map("settings"), namespace=SHOP)
+        await world.settle(100)
+    assert world.names("configmaps") == ["settings"]
+
+
+async def test_a_crash_in_the_middle_leaves_nothing_behind(world: World) -> None:
+    async with world.running():
+        for number in range(5):
+            await world.client.create(CONFIG_MAPS, a_config_map(f"m{number}"), namespace=SHOP)
+        delete_namespace(world)
+        for _ in range(4):
+            await world.settle(0.004)
+            await world.crash()
+        await world.settle(60)
+    assert not world.cluster.has("namespaces", SHOP)
+    assert world.names("configmaps") == []

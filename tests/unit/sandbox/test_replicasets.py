@@ -1,0 +1,270 @@
+"""What a replica set promises: its number of pods, no more, whatever fails; and the right ones go."""
+
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.kube.objects import Condition
+from haulout.sandbox.controllers import ReplicaSets
+from haulout.sandbox.controllers.objects import (
+    PODS,
+    REPLICA_SETS,
+    ContainerStatus,
+    Metadata,
+    Pod,
+    PodSpec,
+    PodStatus,
+)
+from haulout.sandbox.controllers.replicasets import victims
+from support.workloads import SHOP, World, a_workload, staying_pods
+
+NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def world(clock: Clock) -> World:
+    return World(clock, kinds=(ReplicaSets,))
+
+
+async def create(world: World, **spec: Any) -> None:
+    await world.client.create(REPLICA_SETS, a_workload("ReplicaSet", **spec), namespace=SHOP)
+
+
+async def test_there_are_as_many_pods_as_wanted_and_the_status_tells(world: World) -> None:
+    async with world.running():
+        await create(world, replicas=3)
+        await world.settle()
+    assert len(world.pods(labels="app=cart")) == 3
+    owner = world.pods()[0]["metadata"]["ownerReferences"]
+    uid = world.get("replicasets", "cart")["metadata"]["uid"]
+    assert owner == [
+        {
+            "apiVersion": "apps/v1",
+            "kind": "ReplicaSet",
+            "name": "cart",
+            "uid": uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+    ]
+    assert world.status("replicasets", "cart") == {
+        "replicas": 3,
+        "fullyLabeledReplicas": 3,
+        "readyReplicas": 3,
+        "availableReplicas": 3,
+        "terminatingReplicas": 0,
+        "observedGeneration": 1,
+    }
+
+
+async def test_a_pod_that_is_deleted_is_replaced_before_it_is_gone(world: World) -> None:
+    async with world.running():
+        await create(world, replicas=2)
+        await world.settle()
+        world.kubelets.stop = timedelta(minutes=5)
+        victim = world.pods()[0]["metadata"]["name"]
+        await world.delete(PODS, victim)
+        await world.settle()
+        assert len(world.pods()) == 2
+        assert len(world.all_pods()) == 3
+        assert world.status("replicasets", "cart")["terminatingReplicas"] == 1
+
+
+async def test_it_shrinks_and_grows_with_what_is_wanted(world: World) -> None:
+    async with world.running():
+        await create(world, replicas=5)
+        await world.settle()
+        await world.change(REPLICA_SETS, "cart", spec={"replicas": 2})
+        await world.settle()
+        assert len(world.all_pods()) == 2
+        await world.change(REPLICA_SETS, "cart", spec={"replicas": 0})
+        await world.settle()
+    assert world.all_pods() == []
+    assert world.status("replicasets", "cart") == {"replicas": 0, "terminatingReplicas": 0, "observedGeneration": 3}
+
+
+async def test_one_that_is_ready_for_too_short_a_time_is_not_available(world: World) -> None:
+    async with world.running():
+        await create(world, replicas=1, minReadySeconds=60)
+        await world.settle(30)
+        status = world.status("replicasets", "cart")
+        assert (status["readyReplicas"], status.get("availableReplicas")) == (1, None)
+        await world.settle(35)
+        assert world.status("replicasets", "cart")["availableReplicas"] == 1
+
+
+async def test_orphans_are_adopted_and_those_that_no_longer_match_are_let_go(world: World) -> None:
+    world.cluster.put(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "lonely", "namespace": SHOP, "labels": {"app": "cart"}},
+            "spec": {"containers": [{"name": "main"}]},
+            "status": {"phase": "Pending"},
+        }
+    )
+    async with world.running():
+        await create(world, replicas=2)
+        await world.settle()
+        assert "lonely" in world.names()
+        assert len(world.created_pods()) == 2
+        await world.change(PODS, "lonely", metadata={"labels": {"app": "other"}})
+        await world.settle()
+    assert "ownerReferences" not in world.get("pods", "lonely")["metadata"]
+    assert len(world.pods(labels="app=cart")) == 2
+
+
+async def test_pods_of_others_are_left_alone(world: World) -> None:
+    owner = {"apiVersion": "v1", "kind": "Other", "name": "x", "uid": "u", "controller": True}
+    world.cluster.put(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "foreign", "namespace": SHOP, "labels": {"app": "cart"}, "ownerReferences": [owner]},
+            "spec": {"containers": [{"name": "main"}]},
+            "status": {"phase": "Pending"},
+        }
+    )
+    async with world.running():
+        await create(world, replicas=1)
+        await world.settle()
+    assert world.get("pods", "foreign")["metadata"]["ownerReferences"] == [owner]
+    assert len(world.pods()) == 2
+
+
+async def test_watches_that_are_minutes_late_make_no_pod_too_many(world: World) -> None:
+    async with world.running():
+        await world.settle(1)
+        await create(world, replicas=4)
+        late = world.transport.faults.late(timedelta(minutes=2), path="pods")
+        await world.settle(60)
+        await world.change(REPLICA_SETS, "cart", spec={"replicas": 6})
+        await world.settle(300)
+    assert late.hits == 1
+    assert len(world.created_pods()) == 6
+
+
+async def test_watches_that_are_minutes_late_delete_no_pod_too_many(world: World) -> None:
+    async with world.running():
+        await create(world, replicas=6)
+        await world.settle()
+        late = world.transport.faults.late(timedelta(minutes=2), path="pods")
+        await world.change(REPLICA_SETS, "cart", spec={"replicas": 4})
+        await world.settle(60)
+        await world.change(REPLICA_SETS, "cart", metadata={"annotations": {"look": "again"}})
+        await world.settle(300)
+    assert late.hits == 1
+    assert len(world.created_pods()) == 6
+    assert len(world.all_pods()) == 4
+
+
+async def test_a_creation_that_nobody_answered_is_not_repeated(world: World) -> None:
+    async with world.running():
+        await world.settle(1)
+        lost = world.transport.faults.after(method="POST", path="pods", times=2)
+        late = world.transport.faults.late(timedelta(minutes=2), path="api/v1/pods")
+        await create(world, replicas=3)
+        await world.settle(300)
+    assert (lost.hits, late.hits) == (2, 1)
+    assert len(world.created_pods()) == 3
+
+
+async def test_what_the_server_refuses_is_told_and_tried_again(world: World) -> None:
+    world.transport.faults.before(method="POST", path="pods", answer=403, times=2)
+    async with world.running():
+        await create(world, replicas=1)
+        await world.settle(0.5)
+        failure = world.status("replicasets", "cart")["conditions"][0]
+        assert (failure["type"], failure["status"], failure["reason"]) == ("ReplicaFailure", "True", "FailedCreate")
+        await world.settle(60)
+    assert len(world.pods()) == 1
+    assert "conditions" not in world.status("replicasets", "cart")
+
+
+async def test_a_crash_at_any_moment_makes_no_pod_too_many(world: World) -> None:
+    async with world.running():
+        await create(world, replicas=5)
+        for _ in range(8):
+            await world.settle(0.002)
+            await world.crash()
+        await world.settle()
+    assert len(world.pods()) == 5
+    assert world.most(staying_pods) <= 6  # one may have been on its way when its maker died
+
+
+async def test_nothing_is_asked_while_nothing_changes(world: World) -> None:
+    async with world.running():
+        await create(world, replicas=3)
+        await world.settle()
+        runs = world.controllers.controllers[0].queue.stats().done
+        asked = len(world.transport.requests)
+        await world.settle(3600)
+        assert [it.request.path for it in world.transport.requests[asked:] if it.request.method != "GET"] == []
+        assert world.controllers.controllers[0].queue.stats().done == runs
+
+
+# Which go first
+
+
+def pod(
+    name: str,
+    *,
+    node: str = "n1",
+    phase: str = "Running",
+    ready_for: float | None = 600,
+    age: float = 3600,
+    restarts: int = 0,
+    cost: str = "",
+) -> Pod:
+    conditions: tuple[Condition, ...] = ()
+    if ready_for is not None:
+        since = NOW - timedelta(seconds=ready_for)
+        conditions = (Condition(type="Ready", status="True", last_transition_time=since),)
+    annotations = {"controller.kubernetes.io/pod-deletion-cost": cost} if cost else {}
+    return Pod(
+        metadata=Metadata(
+            name=name,
+            uid=name,
+            annotations=annotations,
+            creation_timestamp=NOW - timedelta(seconds=age),
+        ),
+        spec=PodSpec(node_name=node),
+        status=PodStatus(
+            phase=phase, conditions=conditions, container_statuses=(ContainerStatus(restart_count=restarts),)
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("goes", "stays"),
+    [
+        (pod("unbound", node="", phase="Pending", ready_for=None), pod("bound", phase="Pending", ready_for=None)),
+        (pod("pending", phase="Pending", ready_for=None), pod("running", ready_for=None)),
+        (pod("unready", ready_for=None), pod("ready")),
+        (pod("cheap", cost="-5"), pod("usual")),
+        (pod("ready-for-a-minute", ready_for=60), pod("ready-for-an-hour", ready_for=3600)),
+        (pod("restarts", ready_for=600, restarts=3), pod("calm", ready_for=600)),
+        (pod("young", age=60, ready_for=None), pod("old", age=6000, ready_for=None)),
+    ],
+    ids=lambda pod: pod.name,
+)
+def test_the_pod_that_serves_least_goes_first(goes: Pod, stays: Pod) -> None:
+    for order in ([goes, stays], [stays, goes]):
+        assert victims(order, order, 1, NOW) == [goes]
+
+
+def test_of_two_alike_the_one_on_the_fuller_node_goes() -> None:
+    alone, one, other = pod("alone", node="n2"), pod("one", node="n1"), pod("other", node="n1")
+    assert alone not in victims([alone, one, other], [alone, one, other], 2, NOW)
+
+
+def test_the_order_does_not_depend_on_the_order_of_the_pods() -> None:
+    pods = [pod(f"p{number}", ready_for=100 + number, restarts=number % 3) for number in range(20)]
+    wanted = victims(pods, [], 20, NOW)
+    for seed in range(10):
+        shuffled = list(pods)
+        Random(seed).shuffle(shuffled)
+        assert victims(shuffled, [], 20, NOW) == wanted
