@@ -25,7 +25,7 @@ def a_misfit(name: str, revision: int, *, uid: str = "") -> Misfit:
     return Misfit(metadata=a_state(name, revision, uid=uid).metadata, problem="odd")
 
 
-def told(change: str, thing: Node | Misfit) -> WatchEvent[Any]:
+def told(change: str, thing: Any) -> WatchEvent[Any]:
     return WatchEvent(type=change, object=thing)
 
 
@@ -149,6 +149,20 @@ async def test_an_object_that_no_row_can_be_made_of_is_a_misfit(clock: Clock) ->
     load(cache, odd, a_state("n1", 4), revision=5)
     assert [row.name for row in cache.all()] == ["n1"]
     assert "no row can be made of it: ValueError" in cache.misfits["odd"]
+
+
+@pytest.mark.parametrize("odd", [{}, {"metadata": None}, {"metadata": {"name": 7}}, [], None])
+async def test_what_has_no_metadata_at_all_is_left_out(clock: Clock, odd: Any) -> None:
+    def by_name(thing: Any) -> Node:
+        return Node(metadata=Metadata(name=thing["metadata"]["name"].lower(), resource_version="4"))
+
+    cache: Cache[Node] = Cache(World(clock).client, Selection(NODES.of(object)), row=by_name)
+    cache.begin()
+    cache.collect(odd)
+    cache.collect({"metadata": {"name": "n1"}})
+    cache.complete("5")
+    cache.apply(told("ADDED", odd))
+    assert [row.name for row in cache.all()] == ["n1"]
 
 
 async def test_who_subscribes_while_others_are_told_is_told_once(clock: Clock) -> None:

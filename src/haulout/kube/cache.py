@@ -233,8 +233,7 @@ class Cache(Generic[R]):
         try:
             return self._row(thing)
         except Exception as error:  # noqa: BLE001 - one odd object must not end the cache, whatever it breaks
-            metadata = thing.metadata if isinstance(thing, Object) else msgspec.convert(thing["metadata"], Metadata)
-            return Misfit(metadata=metadata, problem=f"no row can be made of it: {error!r}")
+            return Misfit(metadata=_metadata_of(thing), problem=f"no row can be made of it: {error!r}")
 
     def _apply_state(self, row: R | Misfit) -> None:
         old = self._store.get(row.key)
@@ -295,6 +294,15 @@ class Cache(Generic[R]):
             handler(old, new)
         except Exception:
             log.exception("a handler for %s failed; going on", self.resource)
+
+
+def _metadata_of(thing: Any) -> Metadata:
+    if isinstance(thing, Object):
+        return thing.metadata
+    try:
+        return msgspec.convert(thing["metadata"], Metadata)
+    except (LookupError, TypeError, msgspec.ValidationError):
+        return Metadata()
 
 
 def revision(resource_version: str) -> int:
