@@ -24,6 +24,13 @@ OURS = "sandbox-scheduler"
 DELAYS = Delays(start=Span(0.2, 0.6), ready=Span(0.1, 0.3), stop=Span(0.3, 1), boot=Span(0, 0), stubborn=0)
 
 
+@pytest.fixture(scope="module")
+def control_plane() -> Iterator[ControlPlane]:
+    """Run a control plane of our own: these tests are about all the nodes there are."""
+    with ControlPlane() as alone:
+        yield alone
+
+
 @pytest.fixture
 def controllers(control_plane: ControlPlane) -> Iterator[None]:
     """Run all controllers of Kubernetes but those that ours stand in for."""
@@ -79,7 +86,7 @@ class Cluster:
 
     async def until(self, what: str, check: Callable[[Any], bool]) -> Any:
         """Return objects as soon as they pass."""
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while not check(found := await self.get(what)):
                 await RealClock().sleep(timedelta(milliseconds=100))
         return found
