@@ -7,6 +7,7 @@ since neither has a cache. All of them start from a kubeconfig.
 """
 
 import asyncio
+from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Sized
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -93,7 +94,7 @@ class Haulout:
         await self.client.evict(pod.name, namespace=pod.namespace)
 
 
-class _Listing:
+class _Listing(ABC):
     """A library without a cache: it lists into a dict and watches from there."""
 
     @asynccontextmanager
@@ -106,11 +107,13 @@ class _Listing:
             yield copy
             following.cancel()
 
+    @abstractmethod
     async def _load(self, kind: Kind, copy: dict[str, Any]) -> str:
-        raise NotImplementedError
+        """List everything into `copy`; returns the resource version to watch from."""
 
+    @abstractmethod
     async def _follow(self, kind: Kind, position: str, copy: dict[str, Any], seen: Seen) -> None:
-        raise NotImplementedError
+        """Watch, and keep `copy` up to date."""
 
 
 class KubernetesAsyncio(_Listing):
