@@ -175,7 +175,6 @@ class ListMetadata(Base, frozen=True):
 
     resource_version: str = ""
     continue_: str = msgspec.field(name="continue", default="")
-    remaining_item_count: int | None = None
 
 
 class Page(Base, Generic[T], frozen=True):

@@ -20,13 +20,12 @@ class Patch(msgspec.Struct, frozen=True):
     body: bytes
 
 
-class Operation(msgspec.Struct, frozen=True, omit_defaults=True, rename={"from_": "from"}):
+class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     """One step of a JSON patch (RFC 6902)."""
 
     op: str
     path: str
     value: Json = msgspec.UNSET
-    from_: str = ""
 
 
 def pointer(*parts: str | int) -> str:
