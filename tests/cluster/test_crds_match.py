@@ -157,7 +157,7 @@ def ours(of: Served, obj: JsonObject, old: JsonObject | None = None, *, subresou
     """Return what the sandbox answers: a Status that refuses, or the object without metadata."""
     new, _ = of.schema.pruned(obj)
     new = of.schema.defaulted(new)
-    if of.has_status and not subresource:
+    if of.kind.has_status and not subresource:
         new.pop("status", None)
     if causes := of.schema.errors(new, old, subresource=subresource):
         refusal = status.invalid(of.kind.group, of.kind.kind, obj["metadata"]["name"], causes).status
@@ -193,7 +193,8 @@ def test_unknown_fields_are_refused_alike(
     theirs = control_plane.request("POST", f"{path_of(of)}?dryRun=All&fieldValidation=Strict", obj)
     _, unknown = of.schema.pruned(obj)
     if unknown:
-        assert theirs.json() == unknown_fields.refused(of.kind, unknown).status
+        why = unknown_fields.strictly(unknown_fields.complaints(unknown))
+        assert theirs.json() == unknown_fields.refused(of.kind, why).status
     else:
         assert theirs.status != 400, theirs.body
 
@@ -231,7 +232,8 @@ def test_the_status_of_a_definition_is_alike(control_plane: ControlPlane, served
         for condition in theirs["status"]["conditions"]:
             condition["lastTransitionTime"] = "now"
         filled = crds.defaulted(crd)
-        assert crds.accepted(filled, [], now="now") == theirs["status"]
+        named = filled | {"status": crds.accepted(filled, [], now="now")}
+        assert crds.established(named, now="now") == theirs["status"]
         assert filled["spec"] == theirs["spec"]
 
 

@@ -8,7 +8,7 @@
 
 No sockets, no threads, no chance but a seeded generator: a run repeats itself exactly. What it does it does as
 Kubernetes 1.36 does, down to the words of errors; the modules beside this one name the sources. What it does not do:
-CRDs, authorization, garbage collection (propagationPolicy is accepted and changes nothing). A namespace need not exist
+authorization, garbage collection (propagationPolicy is accepted and changes nothing). A namespace need not exist
 and goes at once when deleted. The two event APIs are separate here. No controller runs: pods stay terminating until
 `finish_deletion`, and a disruption budget's status is what a test wrote.
 """
@@ -70,7 +70,7 @@ class ApiServer:
     def know(self, kind: Kind) -> None:
         """Serve one more kind; one that is already served stays."""
         if kind not in self._server.kinds:
-            self._server.kinds.append(kind)
+            self._server.kinds.change(add=[kind])
 
     def put(self, obj: JsonObject) -> JsonObject:
         """Create or replace an object, status included; return it as it is now."""

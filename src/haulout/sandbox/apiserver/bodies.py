@@ -44,11 +44,11 @@ def _from_protobuf(body: bytes, api_version: str, kind: str) -> JsonObject:
             version = problem.api_version.rpartition("/")[2]
             said = f'{problem.kind} in version "{version}" cannot be handled as a {kind}: {problem}'
         else:
-            said = f"the object provided is unrecognized (must be of type {kind}): {problem} ({_summary(body)})"
+            said = f"the object provided is unrecognized (must be of type {kind}): {problem} ({summary(body)})"
         raise bad_request(said) from None
 
 
-def _summary(body: bytes) -> str:
+def summary(body: bytes) -> str:
     """Return what begins a body, as the real server's errors show it."""
     begin = body[:_SHOWN_BYTES]
     shown = begin.decode(errors="replace") if body.startswith(b"{") else begin.hex()

@@ -219,6 +219,7 @@ CUSTOM_RESOURCE_DEFINITION = Kind(
     namespaced=False,
     short_names=("crd", "crds"),
     has_status=True,
+    initial_status={"acceptedNames": {"plural": "", "kind": ""}},
     counts_generations=True,
     put_needs_version=True,
     delete_answers_object=True,

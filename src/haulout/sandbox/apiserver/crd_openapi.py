@@ -1,14 +1,11 @@
 """The OpenAPI v3 document of custom resources: what `kubectl explain` and editors read.
 
-One document for each group and version, at `/openapi/v3/apis/GROUP/VERSION`; `index` lists them. It has what those
-readers use: the schemas, and of the paths the collections, which lead from a resource to its kind.
+One document for each group and version, at `/openapi/v3/apis/GROUP/VERSION`. It has what those readers use: the
+schemas, and of the paths the collections, which lead from a resource to its kind.
 """
 
 import copy
-import hashlib
-from collections.abc import Iterable, Sequence
-
-import msgspec
+from collections.abc import Sequence
 
 from haulout.sandbox.apiserver.crds import Served
 from haulout.sandbox.apiserver.kinds import JsonObject
@@ -36,16 +33,6 @@ _OBJECT_META = {
 }
 
 
-def index(versions: Iterable[tuple[str, str, JsonObject]]) -> JsonObject:
-    """Return what `/openapi/v3` says, for documents of a group and a version each."""
-    paths = {}
-    for group, version, body in versions:
-        path = f"apis/{group}/{version}"
-        digest = hashlib.sha512(msgspec.json.encode(body, order="sorted")).hexdigest().upper()
-        paths[path] = {"serverRelativeURL": f"/openapi/v3/{path}?hash={digest}"}
-    return {"paths": paths}
-
-
 def document(served: Sequence[Served]) -> JsonObject:
     """Return the document of the resources of one group and version."""
     schemas: JsonObject = {f"{_META}.ObjectMeta": _object_meta(), f"{_META}.ListMeta": _list_meta()}
@@ -53,7 +40,7 @@ def document(served: Sequence[Served]) -> JsonObject:
     for each in served:
         name = model_name(each)
         schemas[name] = _kind_schema(each)
-        schemas[name.removesuffix(each.kind.kind) + each.list_kind] = _list_schema(each)
+        schemas[name.removesuffix(each.kind.kind) + each.kind.list_kind] = _list_schema(each)
         paths |= _paths(each)
     info = {"title": "Kubernetes CRD Swagger", "version": "v0.1.0"}
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
@@ -96,14 +83,14 @@ def _list_schema(of: Served) -> JsonObject:
     items = {"$ref": f"#/components/schemas/{model_name(of)}"}
     return {
         "type": "object",
-        "description": f"{of.list_kind} is a list of {of.kind.kind}",
+        "description": f"{of.kind.list_kind} is a list of {of.kind.kind}",
         "required": ["items"],
         "properties": {
             **_TYPE_META,
             "items": {"type": "array", "items": items, "description": f"The {of.kind.plural}."},
             "metadata": _reference("ListMeta"),
         },
-        "x-kubernetes-group-version-kind": [_gvk(of, of.list_kind)],
+        "x-kubernetes-group-version-kind": [_gvk(of, of.kind.list_kind)],
     }
 
 
@@ -117,13 +104,13 @@ def _paths(of: Served) -> JsonObject:
         there: {"get": listed, "post": _operation(of, "post")},
         f"{there}/{{name}}": {verb: _operation(of, verb) for verb in ("get", "put", "patch", "delete")},
     }
-    if of.has_status:
+    if of.kind.has_status:
         paths[f"{there}/{{name}}/status"] = {verb: _operation(of, verb) for verb in ("get", "put", "patch")}
     return paths
 
 
 def _operation(of: Served, action: str) -> JsonObject:
-    returned = model_name(of) if action != "list" else model_name(of).removesuffix(of.kind.kind) + of.list_kind
+    returned = model_name(of) if action != "list" else model_name(of).removesuffix(of.kind.kind) + of.kind.list_kind
     content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{returned}"}}}
     return {
         "responses": {"200": {"description": "OK", "content": content}},

@@ -38,6 +38,11 @@ def problems(crd: JsonObject, old: JsonObject | None = None) -> list[JsonObject]
     return found
 
 
+def status_problems(crd: JsonObject) -> list[JsonObject]:
+    """Return what is wrong with a status that somebody writes."""
+    return list(_stored(crd.get("spec") or {}, crd.get("status") or {}))
+
+
 def _name(crd: JsonObject) -> Iterator[JsonObject]:
     spec, name = crd.get("spec") or {}, crd["metadata"].get("name", "")
     for problem in subdomain_problems(name):

@@ -2,42 +2,62 @@
 
     crd = defaulted(crd)
     if causes := problems(crd): raise status.invalid(…, causes)
-    crd |= {"status": accepted(crd, others, now)}
-    for each in served(crd): …          # a Kind, its Schema, its columns
+    crd |= {"status": accepted(crd, others, now=now)}         # it has its names
+    crd |= {"status": established(crd, now=now)}              # and then it is served
+    for each in served(crd): …                                # a Kind, its Schema, its columns
 
-All are functions of what they are given; who stores and who routes is elsewhere. Conversion between versions is by
-name only (strategy None): the server changes `apiVersion` and prunes. Conversion webhooks are not called.
+All are functions of what they are given; who stores and who routes is elsewhere (`definitions`). Conversion between
+versions is by name only (strategy None): the server changes `apiVersion` and prunes. Conversion webhooks are not
+called.
 """
 
-from collections.abc import Iterable
+import base64
+import hashlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from haulout.sandbox.apiserver import crd_problems
-from haulout.sandbox.apiserver.kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.kinds import JsonObject, Kind, Rules
 from haulout.sandbox.apiserver.schema import Schema
+from haulout.sandbox.apiserver.shapes import Shape, from_schema
 from haulout.sandbox.apiserver.tables import Column
 
+CLEANUP = "customresourcecleanup.apiextensions.k8s.io"  # the finalizer that keeps a definition until it has no objects
 problems = crd_problems.problems
+status_problems = crd_problems.status_problems
 
 _NOT_ACCEPTED = "not all names are accepted"
+_READING = ("delete", "deletecollection", "get", "list")
+_VERBS = (*_READING, "patch", "create", "update", "watch")
+_TERMINATING = {  # reason of the condition: its status, what it says
+    "InstanceDeletionPending": (
+        "True",
+        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
+    ),
+    "InstanceDeletionInProgress": ("True", "CustomResource deletion is in progress"),
+    "InstanceDeletionCompleted": ("False", "removed all instances"),
+    "NeverEstablished": ("False", "resource was never established"),
+}
 
 
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Served:
     """One version of a custom resource, as the server serves it."""
 
     kind: Kind
     schema: Schema
     storage: bool  # objects are kept in this version
-    list_kind: str
-    singular: str
-    categories: tuple[str, ...]
-    has_status: bool
     scale: JsonObject | None  # specReplicasPath, statusReplicasPath, labelSelectorPath
     columns: tuple[Column, ...]  # for tables, with `jsonpath.find`
     selectable: tuple[str, ...]  # fields that selectors may name, besides those of the metadata: `spec.nodeName`
     deprecation: str  # the Warning that every answer carries; empty if none
+
+    @cached_property
+    def shape(self) -> Shape:
+        """Return what merging must know about it."""
+        return from_schema(self.schema.node.raw)
 
 
 def defaulted(crd: JsonObject) -> JsonObject:
@@ -58,9 +78,11 @@ def defaulted(crd: JsonObject) -> JsonObject:
 
 
 def accepted(crd: JsonObject, others: Iterable[JsonObject], *, now: str) -> JsonObject:
-    """Return the status: which names it got beside those of `others`, and whether it is served."""
+    """Return the status once it is clear which names it gets beside those of `others`."""
     status, names = crd.get("status") or {}, crd["spec"]["names"]
     have: JsonObject = status.get("acceptedNames") or {"plural": "", "kind": ""}
+    if have == names:
+        return dict(status)
     resources, kinds = _taken(crd, others)
     got, conflict = dict(have), ("", "")
     for name in ("plural", "singular", "shortNames", "kind", "listKind"):
@@ -75,19 +97,55 @@ def accepted(crd: JsonObject, others: Iterable[JsonObject], *, now: str) -> Json
             got.pop(name, None)
     got |= {"categories": names["categories"]} if names.get("categories") else {}
     conditions = status.get("conditions") or []
-    for condition in _conditions(conflict, established=_holds(conditions, "Established")):
+    for condition in _naming_conditions(conflict, established=holds(crd, "Established")):
         conditions = _with(conditions, condition, now)
-    stored = status.get("storedVersions") or []
-    return {"conditions": conditions, "acceptedNames": got, "storedVersions": stored}
+    return status | {"conditions": conditions, "acceptedNames": got}
+
+
+def established(crd: JsonObject, *, now: str) -> JsonObject:
+    """Return the status once it is served, which takes its names."""
+    status: JsonObject = crd["status"]
+    if not holds(crd, "NamesAccepted") or holds(crd, "Established"):
+        return dict(status)
+    condition = _condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted")
+    return status | {"conditions": _with(status["conditions"], condition, now)}
+
+
+def marked(crd: JsonObject, *, now: str) -> JsonObject:
+    """Return the definition as its deletion begins."""
+    finalizers = crd["metadata"].get("finalizers") or []
+    meta = {"deletionTimestamp": now, "finalizers": [*finalizers, *({CLEANUP} - set(finalizers))]}
+    return terminating(crd | {"metadata": crd["metadata"] | meta}, "InstanceDeletionPending", now=now)
+
+
+def terminating(crd: JsonObject, reason: str, *, now: str) -> JsonObject:
+    """Return the definition with how far its deletion is."""
+    condition = _condition("Terminating", _TERMINATING[reason][0], reason, _TERMINATING[reason][1])
+    status = crd.get("status") or {}
+    return crd | {"status": status | {"conditions": _with(status.get("conditions") or [], condition, now)}}
+
+
+def holds(crd: JsonObject, kind: str) -> bool:
+    """Tell whether a condition of the definition is true."""
+    conditions = (crd.get("status") or {}).get("conditions") or ()
+    return any((it["type"], it["status"]) == (kind, "True") for it in conditions)
 
 
 def served(crd: JsonObject) -> list[Served]:
     """Return the versions that are served, in the order of the definition."""
-    return [_served(crd["spec"], version) for version in crd["spec"]["versions"] if version.get("served")]
+    found = versions(crd)
+    return [found[version["name"]] for version in crd["spec"]["versions"] if version.get("served")]
 
 
-def _served(spec: JsonObject, version: JsonObject) -> Served:
-    names, subresources = spec["names"], version.get("subresources") or {}
+def versions(crd: JsonObject, rules: Mapping[str, Rules] | None = None) -> dict[str, Served]:
+    """Return all versions by their names, also those that are only stored."""
+    rules = rules or {}
+    return {it["name"]: _version(crd, it, rules.get(it["name"])) for it in crd["spec"]["versions"]}
+
+
+def _version(crd: JsonObject, version: JsonObject, rules: Rules | None) -> Served:
+    spec, subresources = crd["spec"], version.get("subresources") or {}
+    names = {**spec["names"], **((crd.get("status") or {}).get("acceptedNames") or {})}
     namespaced = spec["scope"] == "Namespaced"
     scale = subresources.get("scale")
     selectable = tuple(it["jsonPath"].removeprefix(".") for it in version.get("selectableFields") or ())
@@ -98,7 +156,13 @@ def _served(spec: JsonObject, version: JsonObject) -> Served:
         kind=names["kind"],
         namespaced=namespaced,
         short_names=tuple(names.get("shortNames") or ()),
+        singular=names.get("singular") or "",
+        list_kind=names.get("listKind") or "",
+        categories=tuple(names.get("categories") or ()),
+        verbs=(*_READING, "watch") if holds(crd, "Terminating") else _VERBS,
+        storage_version_hash=_storage_version_hash(spec),
         custom=True,
+        rules=rules,
         has_status=subresources.get("status") is not None,
         counts_generations=True,
         put_needs_version=True,
@@ -108,15 +172,18 @@ def _served(spec: JsonObject, version: JsonObject) -> Served:
         kind=kind,
         schema=Schema((version.get("schema") or {}).get("openAPIV3Schema") or {}, scale=scale),
         storage=bool(version.get("storage")),
-        list_kind=names.get("listKind") or f"{names['kind']}List",
-        singular=names.get("singular") or names["kind"].lower(),
-        categories=tuple(names.get("categories") or ()),
-        has_status=kind.has_status,
         scale=scale,
         columns=tuple(map(Column.of, version.get("additionalPrinterColumns") or ())),
         selectable=selectable,
         deprecation=_deprecation(spec, version),
     )
+
+
+def _storage_version_hash(spec: JsonObject) -> str:
+    """Return what tells clients of discovery that objects are stored in another version than before."""
+    stored = next((it["name"] for it in spec["versions"] if it.get("storage") and it.get("served")), "")
+    text = f"{spec['group']}/{stored}/{spec['names']['kind']}"
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode() if stored else ""
 
 
 def _deprecation(spec: JsonObject, version: JsonObject) -> str:
@@ -161,23 +228,19 @@ def _listed(names: str | list[str]) -> list[str]:
     return names if isinstance(names, list) else [names]
 
 
-def _conditions(conflict: tuple[str, str], *, established: bool) -> list[JsonObject]:
+def _naming_conditions(conflict: tuple[str, str], *, established: bool) -> list[JsonObject]:
     reason, message = conflict
-    if reason:
+    if not reason:
+        names = _condition("NamesAccepted", "True", "NoConflicts", "no conflicts found")
+        installing = ("Installing", "the initial names have been accepted")
+    else:
         names = _condition("NamesAccepted", "False", reason, message)
-        return [names] if established else [names, _condition("Established", "False", "NotAccepted", _NOT_ACCEPTED)]
-    return [
-        _condition("NamesAccepted", "True", "NoConflicts", "no conflicts found"),
-        _condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted"),
-    ]
+        installing = ("NotAccepted", _NOT_ACCEPTED)
+    return [names] if established else [names, _condition("Established", "False", *installing)]
 
 
 def _condition(kind: str, status: str, reason: str, message: str) -> JsonObject:
     return {"type": kind, "status": status, "reason": reason, "message": message}
-
-
-def _holds(conditions: Iterable[JsonObject], kind: str) -> bool:
-    return any((it["type"], it["status"]) == (kind, "True") for it in conditions)
 
 
 def _with(conditions: list[JsonObject], new: JsonObject, now: str) -> list[JsonObject]:

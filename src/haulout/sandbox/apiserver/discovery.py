@@ -6,6 +6,7 @@ There are two forms: the plain one, a document for each group and version, and t
 
 from collections.abc import Iterable, Sequence
 
+from haulout.sandbox.apiserver.crds import version_order
 from haulout.sandbox.apiserver.kinds import NAMESPACE, POD, JsonObject, Kind
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
@@ -51,7 +52,7 @@ def _root(kinds: Sequence[Kind], root: str, *, aggregated: bool) -> JsonObject:
 
 
 def _versions(kinds: Iterable[Kind], group: str) -> list[str]:
-    return sorted({kind.version for kind in kinds if kind.group == group})
+    return sorted({kind.version for kind in kinds if kind.group == group}, key=version_order)
 
 
 def _group(kinds: Sequence[Kind], group: str) -> JsonObject:
@@ -75,13 +76,14 @@ def _members(kinds: Sequence[Kind], group: str, version: str) -> list[Kind]:
 def _resource_entries(kind: Kind) -> list[JsonObject]:
     own: JsonObject = {
         "name": kind.plural,
-        "singularName": kind.kind.lower(),
+        "singularName": kind.singular,
         "namespaced": kind.namespaced,
         "kind": kind.kind,
         "verbs": _verbs(kind),
     }
-    if kind.short_names:
-        own["shortNames"] = list(kind.short_names)
+    own |= _names(kind)
+    if kind.storage_version_hash:
+        own["storageVersionHash"] = kind.storage_version_hash
     below = [
         {
             "name": f"{kind.plural}/{it['subresource']}",
@@ -95,7 +97,14 @@ def _resource_entries(kind: Kind) -> list[JsonObject]:
     return [own, *below]
 
 
+def _names(kind: Kind) -> JsonObject:
+    names = {"shortNames": list(kind.short_names), "categories": list(kind.categories)}
+    return {name: value for name, value in names.items() if value}
+
+
 def _verbs(kind: Kind) -> list[str]:
+    if kind.verbs:
+        return list(kind.verbs)
     return [verb for verb in _VERBS if kind is not NAMESPACE or verb != "deletecollection"]
 
 
@@ -105,9 +114,19 @@ def _subresources(kind: Kind) -> list[JsonObject]:
         evicts = {"group": "policy", "version": "v1", "kind": "Eviction"}
         found.append({"subresource": "eviction", "responseKind": evicts, "verbs": ["create"]})
     if kind.has_status:
-        itself = {"group": "", "version": "", "kind": kind.kind}
-        found.append({"subresource": "status", "responseKind": itself, "verbs": ["get", "patch", "update"]})
+        found.append(
+            {"subresource": "status", "responseKind": _response_kind(kind), "verbs": ["get", "patch", "update"]}
+        )
     return found
+
+
+def _response_kind(kind: Kind) -> JsonObject:
+    """Return how the aggregated form names the kind: built-in ones leave out what the group and version say."""
+    return (
+        {"group": kind.group, "version": kind.version, "kind": kind.kind}
+        if kind.rules
+        else {"group": "", "version": "", "kind": kind.kind}
+    )
 
 
 def _group_discovery(kinds: Sequence[Kind], group: str) -> JsonObject:
@@ -125,13 +144,11 @@ def _group_discovery(kinds: Sequence[Kind], group: str) -> JsonObject:
 def _resource_discovery(kind: Kind) -> JsonObject:
     found: JsonObject = {
         "resource": kind.plural,
-        "responseKind": {"group": "", "version": "", "kind": kind.kind},
+        "responseKind": _response_kind(kind),
         "scope": "Namespaced" if kind.namespaced else "Cluster",
-        "singularResource": kind.kind.lower(),
+        "singularResource": kind.singular,
         "verbs": _verbs(kind),
-    }
-    if kind.short_names:
-        found["shortNames"] = list(kind.short_names)
+    } | _names(kind)
     if below := _subresources(kind):
         found["subresources"] = below
     return found

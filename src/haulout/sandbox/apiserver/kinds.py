@@ -3,10 +3,14 @@
 A row says how the real server treats the kind where kinds differ: whether a PUT creates, whether it needs a
 resourceVersion, what a delete answers, which fields can be selected. The facts are those of Kubernetes 1.36
 (`pkg/registry/*/strategy.go`). A further kind is one more row: `ApiServer.know(Kind(…))`.
+
+A version of a custom resource is a row, too, made from its definition, and has `rules`. All versions of a resource are
+stored as one: what lies in the store has one identity, and each version shows it in its own way.
 """
 
+import sys
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 JsonObject = dict[str, Any]
 
@@ -25,6 +29,28 @@ _NODE_INFO = (
 )
 
 
+class Rules(Protocol):
+    """What the definition of a custom resource says about one of its versions, now: it follows the definition."""
+
+    is_served: bool
+
+    def shown(self, stored: JsonObject) -> JsonObject:
+        """Return what is stored as an object of this version."""
+        ...
+
+    def stored(self, obj: JsonObject) -> JsonObject:
+        """Return an object of this version as it is stored."""
+        ...
+
+    def completed(self, obj: JsonObject) -> JsonObject:
+        """Return the object with its defaults."""
+        ...
+
+    def check(self, new: JsonObject, old: JsonObject | None, *, subresource: str) -> list[str]:
+        """Return what to warn of; refuses an object, or a change of it, that is wrong."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Kind:
     """One kind of object and how the server treats it."""
@@ -35,7 +61,13 @@ class Kind:
     kind: str
     namespaced: bool = True
     short_names: tuple[str, ...] = ()
+    singular: str = ""  # by default the kind in lower case
+    list_kind: str = ""  # by default the kind with List
+    categories: tuple[str, ...] = ()
+    verbs: tuple[str, ...] = ()  # as discovery lists them; by default all
+    storage_version_hash: str = ""
     custom: bool = False  # defined by a CRD: list items keep kind and apiVersion
+    rules: Rules | None = None  # of a custom resource whose definition is in the store
     has_status: bool = False
     initial_status: JsonObject | None = None  # replaces what a POST sends; None keeps that
     counts_generations: bool = False
@@ -48,6 +80,15 @@ class Kind:
     sections: tuple[str, ...] = ()  # always present in an answer, if only as {}
     sparse: tuple[str, ...] = ()  # sections that never show an empty value ("": the object itself)
     blank: JsonObject = field(default_factory=dict)  # what an object without content shows, as in a bookmark
+    stored_as: str = field(init=False)  # what the store knows it by, whatever the version
+
+    def __post_init__(self) -> None:
+        for name, value in (
+            ("stored_as", sys.intern(self.resource)),
+            ("singular", self.singular or self.kind.lower()),
+            ("list_kind", self.list_kind or f"{self.kind}List"),
+        ):
+            object.__setattr__(self, name, value)
 
     @property
     def api_version(self) -> str:
@@ -76,25 +117,37 @@ class Kind:
         namespace, _, name = key.partition("/")
         return f"{root}/namespaces/{namespace}/{self.plural}/{name}"
 
+    def shown(self, stored: JsonObject) -> JsonObject:
+        """Return what is stored as an object of this kind."""
+        return stored if self.rules is None else self.rules.shown(stored)
+
+    def stored(self, obj: JsonObject) -> JsonObject:
+        """Return an object of this kind as it is stored."""
+        return obj if self.rules is None else self.rules.stored(obj)
+
     def normal(self, obj: JsonObject) -> JsonObject:
         """Return `obj` as the server shows it: without nulls and without the empty values its Go type omits.
 
-        It matters to JSON patches: after the last taint is gone, `/spec/taints` is gone too.
+        It matters to JSON patches: after the last taint is gone, `/spec/taints` is gone too. Of a custom resource only
+        the metadata has a Go type.
         """
-        result: JsonObject = _without_nulls(obj)
-        result["apiVersion"], result["kind"] = self.api_version, self.kind
+        result: JsonObject = _without_nulls(obj) if self.rules is None else obj
+        result |= {"apiVersion": self.api_version, "kind": self.kind, "metadata": _metadata(result["metadata"])}
         for section in self.sections:
             result.setdefault(section, {})
-        result["metadata"] = {
-            name: value
-            for name, value in result["metadata"].items()
-            if value or name == "deletionGracePeriodSeconds"  # a pointer in Go: its zero is shown
-        }
         for section in self.sparse:
             part = result[section] if section else result
             for name in [name for name, value in part.items() if _is_empty(value) and name not in self.sections]:
                 del part[name]
         return result
+
+
+def _metadata(meta: JsonObject) -> JsonObject:
+    return {
+        name: value
+        for name, value in meta.items()
+        if value or (name == "deletionGracePeriodSeconds" and value is not None)  # a pointer in Go: its zero is shown
+    }
 
 
 def _is_empty(value: Any) -> bool:

@@ -113,7 +113,7 @@ def _field_term(kind: Kind, text: str) -> tuple[str, bool, str]:
         known = 'only "metadata.name", "metadata.namespace"'
         raise bad_request(
             f"field label not supported: {field}"
-            if kind in _WITH_OWN_FIELDS
+            if kind in _WITH_OWN_FIELDS or kind.rules
             else f'"{field}" is not a known field selector: {known}'
         )
     return field, found["operator"] != "!=", found["value"]

@@ -17,22 +17,25 @@ import msgspec
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request, Response
-from haulout.sandbox.apiserver import bodies, reviews, status
+from haulout.sandbox.apiserver import bodies, custom_requests, jsonpath, reviews, status
 from haulout.sandbox.apiserver.apply import APPLY_PATCH, apply, manager_of
 from haulout.sandbox.apiserver.binding import bind
 from haulout.sandbox.apiserver.builtin_kinds import ALL
+from haulout.sandbox.apiserver.catalogue import Catalogue
+from haulout.sandbox.apiserver.custom_versions import shape_for, version_of
+from haulout.sandbox.apiserver.definitions import Definitions
 from haulout.sandbox.apiserver.discovery import AGGREGATED, VERSION, discovery
 from haulout.sandbox.apiserver.eviction import evict
-from haulout.sandbox.apiserver.kinds import KINDS, NAMESPACE, POD, JsonObject, Kind
+from haulout.sandbox.apiserver.kinds import KINDS, NAMESPACE, POD, JsonObject
 from haulout.sandbox.apiserver.openapi import openapi
 from haulout.sandbox.apiserver.patches import patched
 from haulout.sandbox.apiserver.rbac import User
 from haulout.sandbox.apiserver.selectors import Selection, selection
 from haulout.sandbox.apiserver.shapes import shape_of
-from haulout.sandbox.apiserver.status import NotYet, Refused, answer, bad_request
+from haulout.sandbox.apiserver.status import NotYet, Refused, answer, bad_request, warned, warning_headers
 from haulout.sandbox.apiserver.store import Store
 from haulout.sandbox.apiserver.strategic import STRATEGIC_MERGE_PATCH, strategic_merge
-from haulout.sandbox.apiserver.tables import asks_for_table, included, table, table_of
+from haulout.sandbox.apiserver.tables import Column, asks_for_table, included, table, table_of
 from haulout.sandbox.apiserver.tokens import Tokens
 from haulout.sandbox.apiserver.watch import Watch
 from haulout.sandbox.apiserver.writes import Target, Writer
@@ -75,11 +78,12 @@ class Server:
 
     def __init__(self, store: Store, clock: Clock, random: Random, *, watch_lists: bool, defaulting: bool) -> None:
         self.writer = Writer(store, clock, random, defaulting=defaulting)
-        self.kinds: list[Kind] = [*KINDS, *ALL]
+        self.kinds = Catalogue([*KINDS, *ALL])
         self.watch_lists = watch_lists
         self._store = store
         self._clock = clock
         self._random = random
+        self._definitions = Definitions(self.writer, self.kinds)
         self._tokens = Tokens(secret=random.randbytes(32), find_account=self._find_account)
 
     def answer(self, request: Request, *, who: str, attempt: int = 0, as_of: int | None = None) -> Response | Watch:
@@ -91,21 +95,32 @@ class Server:
                 return review
             target, collection = self._routed(request, who)
             call = Call(request=request, target=target, query=dict(request.query), attempt=attempt, as_of=as_of)
-            return self._collection(call) if collection else self._object(call)
+            return self._answer(call, collection=collection)
         except Refused as refused:
             return answer(refused.status["code"], refused.status)
         except _NoSuchPath:
             return Response(404, {"content-type": "text/plain; charset=utf-8"}, b"404 page not found\n")
+
+    def _answer(self, call: Call, *, collection: bool) -> Response | Watch:
+        """Answer, or refuse, with what there is to warn of."""
+        if (version := version_of(call.target.kind)) and version.now.deprecation:
+            call.target.warnings.append(version.now.deprecation)
+        try:
+            given = self._collection(call) if collection else self._object(call)
+        except Refused as refused:
+            given = answer(refused.status["code"], refused.status)
+        return warned(given, call.target.warnings) if isinstance(given, Response) else given
 
     def _about_itself(self, request: Request) -> Response | None:
         if request.path == "/version":
             return answer(200, VERSION)
         if request.path in ("/livez", "/readyz", "/healthz"):
             return Response(200, {"content-type": "text/plain; charset=utf-8"}, b"ok")
-        if document := openapi(self.kinds, request.path):
+        kinds = list(self.kinds)
+        if document := openapi(kinds, request.path, custom=self._definitions.documents):
             return answer(200, document)
         aggregated = "as=APIGroupDiscoveryList" in request.accept and request.path in ("/api", "/apis")
-        found = discovery(self.kinds, request.path, aggregated=aggregated)
+        found = discovery(kinds, request.path, aggregated=aggregated)
         return answer(200, found, content_type=AGGREGATED if aggregated else status.JSON) if found else None
 
     def _review(self, request: Request, who: str) -> Response | None:
@@ -142,17 +157,17 @@ class Server:
                 pass
             case _:
                 raise _NoSuchPath
-        if not any(kind.group == group for kind in self.kinds):
+        if not self.kinds.has_group(group):
             raise _NoSuchPath
         namespace = ""
         match rest:
             case ["namespaces", name, inside, *deeper] if inside != "status":
                 namespace, rest = name, [inside, *deeper]
         plural, name, subresource = (*rest, "", "", "")[:3]
-        kind = next((it for it in self.kinds if (it.group, it.version, it.plural) == (group, version, plural)), None)
+        kind = self.kinds.find(group, version, plural)
         misplaced = kind is None or (bool(namespace) != kind.namespaced and (bool(name) or bool(namespace)))
         if kind is None or misplaced or rest[3:]:
-            raise Refused(status.generic(404))
+            raise Refused(status.generic(404)) if self.kinds.is_built_in(group) else _NoSuchPath
         target = Target(
             kind=kind,
             namespace=namespace,
@@ -172,7 +187,7 @@ class Server:
             case "GET":
                 return answer(200, self._shown_list(call, self._list(call)))
             case "POST" if not everywhere:
-                return answer(201, self.writer.create(call.target, _body(call)))
+                return answer(201, self.writer.create(call.target, _received(call)))
             case "DELETE" if not everywhere and kind is not NAMESPACE:
                 return answer(200, self._delete_collection(call))
             case _:
@@ -183,12 +198,12 @@ class Server:
         if target.subresource in _POD_ACTIONS and target.kind is POD:
             return self._act_on_pod(call)
         if target.subresource and not (target.subresource == "status" and target.kind.has_status):
-            raise Refused(status.generic(404))
+            raise status.not_found(target.kind, target.name) if target.kind.rules else Refused(status.generic(404))
         match call.request.method:
             case "GET":
                 return answer(200, self._shown(call, self._get(call)))
             case "PUT":
-                result, created = self.writer.put(target, _body(call), manager=call.manager)
+                result, created = self.writer.put(target, _received(call), manager=call.manager)
                 return answer(201 if created else 200, result)
             case "PATCH":
                 return self._patch(call)
@@ -213,6 +228,7 @@ class Server:
         return answer(201, evict(self.writer, evicts, body, attempt=call.attempt))
 
     def _patch(self, call: Call) -> Response:
+        custom_requests.check_patch(call.target.kind, _content_type(call))
         if _content_type(call) == APPLY_PATCH:
             return self._apply(call)
         changed = self.writer.update(call.target, lambda obj: _patched(call, obj), manager=call.manager)
@@ -220,12 +236,12 @@ class Server:
 
     def _apply(self, call: Call) -> Response:
         target, kind = call.target, call.target.kind
-        applied, shape = bodies.from_yaml(call.request.body or b""), shape_of(kind.api_version, kind.kind)
+        applied, shape, version = bodies.from_yaml(call.request.body or b""), shape_for(kind), version_of(kind)
         if shape is None:
             raise _unsupported()
 
         def change(current: JsonObject | None) -> JsonObject:
-            return apply(
+            result = apply(
                 current,
                 applied,
                 kind=kind,
@@ -235,6 +251,7 @@ class Server:
                 force=call.query.get("force") == "true",
                 subresource=target.subresource,
             )
+            return result if version is None else version.coerced(result)[0]
 
         if self._store.get(kind, target.key) is None and not target.subresource:
             return answer(201, self.writer.create(target, change(None)))
@@ -245,7 +262,14 @@ class Server:
         if not asks_for_table(call.request.accept):
             return obj
         include = included(call.query.get("includeObject", ""))
-        return table_of(call.target.kind, obj, now=self._clock.now(), include=include)
+        return table_of(
+            call.target.kind,
+            obj,
+            now=self._clock.now(),
+            include=include,
+            columns=_columns(call),
+            evaluate=jsonpath.find,
+        )
 
     def _shown_list(self, call: Call, listed: JsonObject) -> JsonObject:
         if not asks_for_table(call.request.accept):
@@ -253,17 +277,33 @@ class Server:
         include = included(call.query.get("includeObject", ""))
         kind, typed = call.target.kind, {"apiVersion": call.target.kind.api_version, "kind": call.target.kind.kind}
         rows = [typed | item for item in listed["items"]]
-        return table(kind, rows, now=self._clock.now(), list_metadata=listed["metadata"], include=include)
+        return table(
+            kind,
+            rows,
+            now=self._clock.now(),
+            list_metadata=listed["metadata"],
+            include=include,
+            columns=_columns(call),
+            evaluate=jsonpath.find,
+        )
 
     def _shown_events(self, call: Call) -> Callable[[JsonObject], JsonObject] | None:
         """Return how a watch shows objects; columns are told in its first event only."""
         if not asks_for_table(call.request.accept):
             return None
-        include, first = included(call.query.get("includeObject", "")), iter((True,))
+        include, first, columns = included(call.query.get("includeObject", "")), iter((True,)), _columns(call)
 
         def show(obj: JsonObject) -> JsonObject:
             headers = next(first, False)
-            return table_of(call.target.kind, obj, now=self._clock.now(), include=include, headers=headers)
+            return table_of(
+                call.target.kind,
+                obj,
+                now=self._clock.now(),
+                include=include,
+                columns=columns,
+                evaluate=jsonpath.find,
+                headers=headers,
+            )
 
         return show
 
@@ -305,7 +345,7 @@ class Server:
                 if not chosen.selects:
                     meta["remainingItemCount"] = len(objects) - limit
                 break
-        return {"kind": f"{kind.kind}List", "apiVersion": kind.api_version, "metadata": meta, "items": items}
+        return {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": meta, "items": items}
 
     def _page(self, call: Call) -> tuple[int, str]:
         """Return the revision that the list shows, and the key it starts at."""
@@ -350,6 +390,7 @@ class Server:
             now=now,
             ends_at=now + seconds,
             show=self._shown_events(call),
+            headers=warning_headers(call.target.warnings),
         )
         if initial:
             try:
@@ -413,6 +454,24 @@ def _body(call: Call, *, expect: str | None = "", kind: str = "") -> JsonObject:
     return body
 
 
+def _received(call: Call) -> JsonObject:
+    """Return the object to be stored, as far as its kind knows what it has."""
+    version = version_of(call.target.kind)
+    if version is None:
+        return _body(call)
+    custom_requests.check_options(call.request.method, call.query)
+    request = call.request
+    kind = call.target.kind
+    sent = bodies.from_request(request.body or b"", request.content_type, api_version=kind.api_version, kind=kind.kind)
+    custom_requests.check_type(sent, request.body or b"", kind)
+    return custom_requests.received(sent, request, version, query=call.query, warnings=call.target.warnings)
+
+
+def _columns(call: Call) -> tuple[Column, ...]:
+    version = version_of(call.target.kind)
+    return version.now.columns if version else ()
+
+
 def _check_type(body: JsonObject, version: str | None) -> None:
     sent = body.get("apiVersion") or version
     if version is not None and sent != version:
@@ -427,6 +486,8 @@ def _patched(call: Call, obj: JsonObject) -> JsonObject:
         new = strategic_merge(obj, bodies.from_json(call.request.body or b"", "a patch"), shape)
     else:
         new = patched(obj, call.request.body or b"", call.request.content_type)
+    if version := version_of(call.target.kind):
+        return custom_requests.patched(new, version, query=call.query, warnings=call.target.warnings)
     _check_type(new, call.target.kind.api_version)
     if not isinstance(new.get("metadata"), dict):
         new["metadata"] = {}

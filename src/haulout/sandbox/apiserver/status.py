@@ -57,6 +57,19 @@ def answer(status: int, body: Any, *, content_type: str = JSON) -> Response:
     return Response(status, headers, msgspec.json.encode(body))
 
 
+def warned(response: Response, warnings: Sequence[str]) -> Response:
+    """Return the answer with warnings: the values of several Warning headers, which may be joined to one."""
+    if not warnings:
+        return response
+    return Response(response.status, {**response.headers, **warning_headers(warnings)}, response.body)
+
+
+def warning_headers(warnings: Sequence[str]) -> dict[str, str]:
+    """Return the header that says `warnings`, none of them twice."""
+    said = (text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(warnings))
+    return {"warning": ", ".join(f'299 - "{text}"' for text in said)} if warnings else {}
+
+
 def failure(code: int, reason: str, message: str, details: JsonObject | None = None) -> JsonObject:
     """Return a Status; empty values are left out as the real server does."""
     status: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}

@@ -2,11 +2,14 @@
 
 An object in the store is a value: it is never changed in place, so history and watches share it. All writes are kept
 for tests to look at; what clients may still see of them is bounded by `compacted`, as etcd's compaction does.
+
+A custom resource is stored in one version and read in any: readers get what the kind they name shows, while the writes
+of the history hold what is stored.
 """
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -14,6 +17,7 @@ from typing import Literal
 
 from haulout.core.clock import Clock
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.patches import same_json
 
 FIRST_REVISION = 100
 
@@ -71,27 +75,38 @@ class Store:
     def __init__(self, clock: Clock, *, window: int) -> None:
         self._clock = clock
         self._window = window
-        self._objects: dict[Kind, dict[str, JsonObject]] = {}
+        self._objects: dict[str, dict[str, JsonObject]] = {}
         self.revision = FIRST_REVISION
         self.compacted = FIRST_REVISION
         self.history: list[Write] = []
         self.bells = Bells()
+        self.observers: list[Callable[[Write], None]] = []  # hear of each write at once, and may write themselves
 
     def get(self, kind: Kind, key: str) -> JsonObject | None:
         """Return the object, or None."""
-        return self._objects.get(kind, {}).get(key)
+        found = self._objects.get(kind.stored_as, {}).get(key)
+        return None if found is None else kind.shown(found)
+
+    def holds(self, kind: Kind, key: str, obj: JsonObject) -> bool:
+        """Tell whether to write `obj` would change nothing, not even how the object is stored."""
+        found = self._objects.get(kind.stored_as, {}).get(key)
+        return found is not None and same_json(kind.stored(obj), found)
+
+    def keys(self, kind: Kind) -> list[str]:
+        """Return where the objects of the kind lie."""
+        return sorted(self._objects.get(kind.stored_as, ()))
 
     def at(self, kind: Kind, revision: int) -> dict[str, JsonObject]:
         """Return all objects of the kind as they were at `revision`, in the order of their keys."""
-        objects = dict(self._objects.get(kind, {}))
+        objects = dict(self._objects.get(kind.stored_as, {}))
         for write in reversed(self.since(revision)):
-            if write.kind is not kind:
+            if write.kind.stored_as != kind.stored_as:
                 continue
             if write.before is None:
                 del objects[write.key]
             else:
                 objects[write.key] = write.before
-        return dict(sorted(objects.items()))
+        return {key: kind.shown(obj) for key, obj in sorted(objects.items())}
 
     def since(self, revision: int) -> list[Write]:
         """Return the writes after `revision`."""
@@ -104,29 +119,30 @@ class Store:
 
     def write(self, kind: Kind, key: str, obj: JsonObject | None, *, who: str, verb: str) -> JsonObject:
         """Store `obj`, which now belongs to the store, or delete; return the object as it now is, or last was."""
-        objects = self._objects.setdefault(kind, {})
+        objects = self._objects.setdefault(kind.stored_as, {})
         before = objects.get(key)
         self.revision += 1
         if obj is None:
             before = objects.pop(key)
             result = stamped(before, self.revision)
         else:
-            result = objects[key] = stamped(obj, self.revision)
-        self.history.append(
-            Write(
-                revision=self.revision,
-                at=self._clock.now(),
-                who=who,
-                verb=verb,
-                kind=kind,
-                key=key,
-                before=before,
-                after=None if obj is None else result,
-            )
+            result = objects[key] = stamped(kind.stored(obj), self.revision)
+        write = Write(
+            revision=self.revision,
+            at=self._clock.now(),
+            who=who,
+            verb=verb,
+            kind=kind,
+            key=key,
+            before=before,
+            after=None if obj is None else result,
         )
+        self.history.append(write)
         self.compacted = max(self.compacted, self.revision - self._window)
         self.bells.ring()
-        return result
+        for observer in self.observers:
+            observer(write)
+        return kind.shown(result)
 
 
 def stamped(obj: JsonObject, revision: int) -> JsonObject:

@@ -17,7 +17,7 @@ from haulout.errors import KubeError, Unreachable
 from haulout.kube.transport import Request, Response, Stream
 from haulout.sandbox.apiserver.faults import Faults, LinePlan, Outcome, RequestPlan, matches
 from haulout.sandbox.apiserver.server import Server
-from haulout.sandbox.apiserver.status import JSON, NotYet
+from haulout.sandbox.apiserver.status import NotYet
 from haulout.sandbox.apiserver.store import Bells, Store
 from haulout.sandbox.apiserver.watch import Watch
 
@@ -173,7 +173,7 @@ class InProcessTransport:
             return
         feed = _Feed(answer, self._line, lambda: self.faults.for_line(request), self._clock, self.latency)
         with self._line.bells.heard_by(feed.bell), self._store.bells.heard_by(feed.bell):
-            yield InProcessStream(200, {"content-type": JSON}, feed=feed)
+            yield InProcessStream(200, answer.headers, feed=feed)
 
     def _broken(self, request: Request, *, sent: bool) -> Unreachable:
         what = "the connection broke" if sent else "no connection"

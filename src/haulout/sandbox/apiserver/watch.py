@@ -3,16 +3,18 @@
 It does not wait; a transport pulls lines out of it and lets the time pass. The real rules it follows
 (`apiserver/pkg/storage/cacher`): an object that starts to match is ADDED, one that stops is DELETED with its old
 content and the new revision; bookmarks come each minute and two seconds before the end, and only once the revision
-has moved past the one the watch started from.
+has moved past the one the watch started from. A watch of a custom resource ends with what is watched: when its version
+is not served any more.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import msgspec
 
 from haulout.sandbox.apiserver.kinds import JsonObject
 from haulout.sandbox.apiserver.selectors import Selection
+from haulout.sandbox.apiserver.status import JSON
 from haulout.sandbox.apiserver.store import Store, Write, stamped
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -33,7 +35,9 @@ class Watch:
         now: float,
         ends_at: float,
         show: Callable[[JsonObject], JsonObject] | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
+        self.headers = {"content-type": JSON} | dict(headers or {})
         self._store = store
         self._selection = selection
         self._show = show
@@ -74,16 +78,21 @@ class Watch:
             self._bookmark_at = self._next_bookmark(now)
             if self._seen > self._started_from:
                 self._lines.append(self._bookmark(self._seen))
-        self.ended = now >= self._ends_at
+        self.ended = now >= self._ends_at or self._is_over()
+
+    def _is_over(self) -> bool:
+        rules = self._selection.kind.rules
+        return rules is not None and not rules.is_served
 
     def _next_bookmark(self, now: float) -> float | None:
         at = min(now + _BOOKMARK_EVERY, self._ends_at - _BOOKMARK_BEFORE_END)
         return at if at > now else None
 
     def _event(self, write: Write) -> bytes | None:
-        if write.kind is not self._selection.kind:
+        kind = self._selection.kind
+        if write.kind.stored_as != kind.stored_as:
             return None
-        before, after = write.before, write.after
+        before, after = (None if it is None else kind.shown(it) for it in (write.before, write.after))
         matched = before is not None and self._selection.matches(before)
         if after is not None and self._selection.matches(after):
             return self._change("MODIFIED" if matched else "ADDED", after)

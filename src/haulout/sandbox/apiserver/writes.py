@@ -8,19 +8,19 @@ import copy
 import re
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
 
 from haulout.core.clock import Clock
-from haulout.sandbox.apiserver import status
+from haulout.sandbox.apiserver import crds, status
 from haulout.sandbox.apiserver.apply import track
-from haulout.sandbox.apiserver.builtin_kinds import PRIORITY_CLASS, SERVICE
+from haulout.sandbox.apiserver.builtin_kinds import CUSTOM_RESOURCE_DEFINITION, PRIORITY_CLASS, SERVICE
 from haulout.sandbox.apiserver.creation import carry_over, prepare
+from haulout.sandbox.apiserver.custom_versions import shape_for
 from haulout.sandbox.apiserver.defaults import set_defaults
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.patches import same_json
-from haulout.sandbox.apiserver.shapes import shape_of
 from haulout.sandbox.apiserver.store import Store
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -45,6 +45,7 @@ class Target:
     who: str
     verb: str
     dry_run: bool = False
+    warnings: list[str] = field(default_factory=list)  # what the answer will warn of
 
     @property
     def key(self) -> str:
@@ -71,8 +72,10 @@ class Writer:
 
     def complete(self, kind: Kind, obj: JsonObject) -> None:
         """Write the defaults into `obj`, if this server has any."""
-        if self._defaulting:
+        if self._defaulting and kind.rules is None:
             set_defaults(kind, obj)
+        elif self._defaulting and kind.rules is not None:
+            obj.update(kind.rules.completed(obj))
 
     def read(self, target: Target) -> JsonObject:
         """Return the object, or refuse with 404."""
@@ -90,12 +93,8 @@ class Writer:
         generated = bool(meta.get("generateName")) and not meta.get("name")
         if generated:
             meta["name"] = self._generated_name(target, meta["generateName"])
-        _check_name(kind, meta)
-        key = kind.key_of(body)
-        taken = self.store.get(kind, key)
-        if taken:
-            terminating = "deletionTimestamp" in taken["metadata"]
-            raise status.already_exists(kind, meta["name"], generated=generated, terminating=terminating)
+        if kind.rules is None:
+            _check_name(kind, meta)
         for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             meta.pop(name, None)
         meta |= {"uid": self.new_uid(), "creationTimestamp": self.now()}
@@ -106,7 +105,15 @@ class Writer:
         self.complete(kind, body)
         if self._defaulting:
             prepare(kind, body, self._others)
+        if kind.rules is not None and kind.has_status:
+            body.pop("status", None)
+        self._check(target, body, None)
         new = kind.normal(body)
+        key = kind.key_of(new)
+        taken = self.store.get(kind, key)
+        if taken:
+            terminating = "deletionTimestamp" in taken["metadata"]
+            raise status.already_exists(kind, meta["name"], generated=generated, terminating=terminating)
         return new if target.dry_run else self.store.write(kind, key, new, who=target.who, verb=target.verb)
 
     def put(self, target: Target, body: JsonObject, *, manager: str = "") -> tuple[JsonObject, bool]:
@@ -143,7 +150,9 @@ class Writer:
         _check_url(target, meta)
         _check_version(target, meta, old)
         _keep_the_servers_part(target, new, current)
-        _check_kept(target, meta, old)
+        if target.kind.rules is None:
+            _check_kept(target, meta, old)
+        self._check(target, new, current)
         if manager is not None:
             new = self._tracked(target, current, new, manager)
         new = target.kind.normal(new)
@@ -151,9 +160,19 @@ class Writer:
             if not target.dry_run:
                 self.store.write(target.kind, target.key, None, who=target.who, verb=target.verb)
             return new
-        if target.dry_run or same_json(new, current):
+        if target.dry_run or self.store.holds(target.kind, target.key, new):
             return new
         return self.store.write(target.kind, target.key, new, who=target.who, verb=target.verb)
+
+    def _check(self, target: Target, new: JsonObject, old: JsonObject | None) -> None:
+        """Refuse what is wrong with an object, or with a change of it, by the rules of its kind."""
+        kind = target.kind
+        if kind.rules is not None:
+            target.warnings.extend(kind.rules.check(new, old, subresource=target.subresource))
+        elif kind is CUSTOM_RESOURCE_DEFINITION:
+            causes = crds.status_problems(new) if target.subresource else crds.problems(new, old)
+            if causes:
+                raise status.invalid(kind.group, kind.kind, new["metadata"]["name"], causes)
 
     def _others(self, plural: str) -> Iterable[JsonObject]:
         kind = {PRIORITY_CLASS.plural: PRIORITY_CLASS, SERVICE.plural: SERVICE}[plural]
@@ -161,7 +180,7 @@ class Writer:
 
     def _tracked(self, target: Target, current: JsonObject, new: JsonObject, manager: str) -> JsonObject:
         kind = target.kind
-        shape = shape_of(kind.api_version, kind.kind)
+        shape = shape_for(kind)
         if shape is None or not ({"managedFields"} & (set(current["metadata"]) | set(new["metadata"]))):
             return new
         return track(
@@ -178,6 +197,8 @@ class Writer:
         """Delete, or begin to; return what the server answers."""
         kind, current = target.kind, self.read(target)
         check_preconditions(kind, current, options)
+        if kind is CUSTOM_RESOURCE_DEFINITION and "deletionTimestamp" not in current["metadata"]:
+            return self._mark(target, crds.marked(current, now=self.now()))
         if kind.graceful and not _at_its_end(current):
             marked = self._marked_graceful(current, options.get("gracePeriodSeconds"))
             if marked is None:
@@ -241,14 +262,14 @@ def instant(text: str) -> datetime:
 def check_preconditions(kind: Kind, obj: JsonObject, options: JsonObject) -> None:
     """Refuse unless `obj` is the one that the DeleteOptions mean."""
     meta, wanted = obj["metadata"], options.get("preconditions") or {}
-    for field, word, guess in (
+    for name, word, guess in (
         ("uid", "UID", "The object might have been deleted and then recreated"),
         ("resourceVersion", "ResourceVersion", "The object might have been modified"),
     ):
-        if wanted.get(field) is not None and wanted[field] != meta[field]:
+        if wanted.get(name) is not None and wanted[name] != meta[name]:
             why = (
-                f"the {word} in the precondition ({wanted[field]}) does not match "
-                f"the {word} in record ({meta[field]}). {guess}"
+                f"the {word} in the precondition ({wanted[name]}) does not match "
+                f"the {word} in record ({meta[name]}). {guess}"
             )
             raise status.conflict(kind, meta["name"], why, by_kind=True)
 
@@ -263,6 +284,9 @@ def _check_namespace(target: Target, meta: JsonObject) -> None:
 
 
 def _check_url(target: Target, meta: JsonObject) -> None:
+    if target.kind.rules is not None and not meta.get("name"):
+        said = f"the name of the object ({target.name} based on URL) was undeterminable: name must be provided"
+        raise status.bad_request(said)
     if meta.get("name", "") != target.name:
         said = f"the name of the object ({meta.get('name', '')}) does not match the name on the URL ({target.name})"
         raise status.bad_request(said)
@@ -294,8 +318,15 @@ def _check_version(target: Target, meta: JsonObject, old: JsonObject) -> None:
 
 
 def _keep_the_servers_part(target: Target, new: JsonObject, current: JsonObject) -> None:
-    """Put back what this request may not change. As in the real server, /status also takes labels and annotations."""
+    """Put back what this request may not change. As in the real server, /status also takes labels and annotations.
+
+    Not so that of a custom resource: it changes nothing but the status.
+    """
     kind, meta, old = target.kind, new["metadata"], current["metadata"]
+    if kind.rules is not None and target.subresource == "status":
+        managers = {name: meta[name] for name in ("managedFields",) if name in meta}
+        meta.clear()
+        meta |= old | managers
     meta.setdefault("uid", old["uid"])
     for name in ("resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
         _keep(name, meta, old)
@@ -306,13 +337,21 @@ def _keep_the_servers_part(target: Target, new: JsonObject, current: JsonObject)
     _keep("generation", meta, old)
     if target.subresource == "status" and kind.graceful:
         _keep("ownerReferences", meta, old)
-    if kind.counts_generations and not same_json(_content(new), _content(current)):
+    if kind is CUSTOM_RESOURCE_DEFINITION and not target.subresource:
+        new["status"] = crds.defaulted(new)["status"]
+    if kind.counts_generations and not same_json(_content(new, target), _content(current, target)):
         meta["generation"] = old.get("generation", 0) + 1
 
 
-def _content(obj: JsonObject) -> JsonObject:
-    """Return what a generation counts the changes of: the spec, or what a kind without one has instead."""
-    return {name: value for name, value in obj.items() if name not in ("apiVersion", "kind", "metadata", "status")}
+def _content(obj: JsonObject, target: Target) -> JsonObject:
+    """Return what a generation counts the changes of: the spec, or what a kind without one has instead.
+
+    Of a custom resource without a status subresource, the status is like any other part of it.
+    """
+    left_out = {"apiVersion", "kind", "metadata", "status"}
+    if target.kind.rules is not None and not target.kind.has_status:
+        left_out.remove("status")
+    return {name: value for name, value in obj.items() if name not in left_out}
 
 
 def _keep(name: str, new: JsonObject, old: JsonObject) -> None:
