@@ -12,7 +12,7 @@ from haulout.sandbox.apiserver.apply import APPLY_PATCH
 from haulout.sandbox.apiserver.bodies import summary
 from haulout.sandbox.apiserver.custom_versions import CustomVersion
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
-from haulout.sandbox.apiserver.object_meta import Malformed
+from haulout.sandbox.apiserver.object_meta import Malformed, drop_repeated_owners
 from haulout.sandbox.apiserver.patches import JSON_PATCH, MERGE_PATCH
 from haulout.sandbox.apiserver.status import JSON, Refused, bad_request, failure
 
@@ -61,6 +61,7 @@ def received(
     strict = _complain(unknown_fields.complaints(unknown, twice), query, warnings)
     if strict:
         raise unknown_fields.refused(version.now.kind, strict)
+    warnings += drop_repeated_owners(obj["metadata"])
     return obj
 
 

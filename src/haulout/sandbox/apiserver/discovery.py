@@ -89,12 +89,18 @@ def _resource_entries(kind: Kind) -> list[JsonObject]:
             "name": f"{kind.plural}/{it['subresource']}",
             "singularName": "",
             "namespaced": kind.namespaced,
-            **{name: value for name, value in it["responseKind"].items() if value},
+            **_other_type(it["responseKind"], kind),
             "verbs": it["verbs"],
         }
         for it in _subresources(kind)
     ]
     return [own, *below]
+
+
+def _other_type(named: JsonObject, kind: Kind) -> JsonObject:
+    """Return how the plain form names a kind: with group and version if they are not those around it."""
+    own = {"group": kind.group, "version": kind.version}
+    return {name: value for name, value in named.items() if value and value != own.get(name)}
 
 
 def _names(kind: Kind) -> JsonObject:

@@ -25,12 +25,12 @@ _VALUE_RULE = f"a valid label must be an empty string or {_WORDY.format('MyValue
 
 def label_problems(name: str) -> list[str]:
     """Return why `name` is no DNS-1035 label."""
-    return _problems(name, _LABEL, _LABEL_RULE, _LONGEST_LABEL)
+    return _problems(name, _LABEL, _LABEL_RULE, f"{_LONGEST_LABEL} characters")
 
 
 def subdomain_problems(name: str) -> list[str]:
     """Return why `name` is no RFC 1123 subdomain."""
-    return _problems(name, _SUBDOMAIN, _SUBDOMAIN_RULE, _LONGEST_SUBDOMAIN)
+    return _problems(name, _SUBDOMAIN, _SUBDOMAIN_RULE, f"{_LONGEST_SUBDOMAIN} characters")
 
 
 def qualified_problems(name: str) -> list[str]:
@@ -44,14 +44,14 @@ def qualified_problems(name: str) -> list[str]:
         found += [f"prefix part {it}" for it in (subdomain_problems(prefix) if prefix else ["must be non-empty"])]
     if not rest:
         found.append("name part must be non-empty")
-    return found + [f"name part {it}" for it in _problems(rest, _WORD, _KEY_RULE, _LONGEST_LABEL)]
+    return found + [f"name part {it}" for it in _problems(rest, _WORD, _KEY_RULE, f"{_LONGEST_LABEL} bytes")]
 
 
 def label_value_problems(value: str) -> list[str]:
     """Return why `value` is none that a label can have."""
-    return _problems(value, f"({_WORD})?", _VALUE_RULE, _LONGEST_LABEL)
+    return _problems(value, f"({_WORD})?", _VALUE_RULE, f"{_LONGEST_LABEL} bytes")
 
 
-def _problems(name: str, shape: str, rule: str, longest: int) -> list[str]:
-    found = [f"must be no more than {longest} bytes"] if len(name.encode()) > longest else []
+def _problems(name: str, shape: str, rule: str, longest: str) -> list[str]:
+    found = [f"must be no more than {longest}"] if len(name.encode()) > int(longest.partition(" ")[0]) else []
     return found if re.fullmatch(shape, name) else [*found, rule]

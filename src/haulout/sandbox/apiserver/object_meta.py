@@ -57,6 +57,10 @@ _LAYOUT = "2006-01-02T15:04:05Z07:00"
 _STANDARD_FINALIZERS = {"orphan", "foregroundDeletion", "kubernetes"}
 _BANNED_OWNERS = {("v1", "Event")}
 _MOST_ANNOTATIONS_BYTES = 256 * 1024
+_REPEATED_OWNERS = (
+    ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
+    "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed"
+)
 _IMMUTABLE = ("name", "namespace", "uid")
 
 
@@ -129,6 +133,19 @@ def finalizer_warnings(meta: JsonObject, old: JsonObject | None) -> list[str]:
         rule = f"prefer a domain-qualified finalizer name{including} to avoid accidental conflicts"
         said.append(f"metadata.finalizers: {fields.quoted(name)}: {rule} with other finalizer writers")
     return said
+
+
+def drop_repeated_owners(meta: JsonObject) -> list[str]:
+    """Keep only the first of equal owner references; return what the server warns of about that."""
+    owners, kept = meta.get("ownerReferences") or [], []
+    for owner in owners:
+        if owner not in kept:
+            kept.append(owner)
+    if len(kept) == len(owners):
+        return []
+    meta["ownerReferences"] = kept
+    uids = ", ".join(it["uid"] for at, it in enumerate(owners) if it in owners[:at])
+    return [f"{_REPEATED_OWNERS}: {uids}"]
 
 
 def _as_name(base: str) -> str:

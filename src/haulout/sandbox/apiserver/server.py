@@ -276,12 +276,12 @@ class Server:
             return listed
         include = included(call.query.get("includeObject", ""))
         kind, typed = call.target.kind, {"apiVersion": call.target.kind.api_version, "kind": call.target.kind.kind}
-        rows = [typed | item for item in listed["items"]]
+        rows, meta = [typed | item for item in listed["items"]], {k: v for k, v in listed["metadata"].items() if v}
         return table(
             kind,
             rows,
             now=self._clock.now(),
-            list_metadata=listed["metadata"],
+            list_metadata=meta,
             include=include,
             columns=_columns(call),
             evaluate=jsonpath.find,
@@ -335,7 +335,7 @@ class Server:
         ]
         limit = 0 if query.get("resourceVersion") == "0" else _number(query, "limit")
         items: list[JsonObject] = []
-        meta: JsonObject = {"resourceVersion": str(revision)}
+        meta: JsonObject = {"resourceVersion": str(revision)} | ({"continue": ""} if kind.rules else {})
         for count, (key, obj) in enumerate(objects, start=1):
             if chosen.matches(obj):
                 items.append(obj if kind.custom else _without_type(obj))

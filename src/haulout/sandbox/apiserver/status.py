@@ -122,7 +122,7 @@ def conflict(kind: Kind, name: str, why: str, *, by_kind: bool = False) -> Refus
 
 def uid_conflict(kind: Kind, key: str, *, wanted: str, found: str) -> Refused:
     """Say that another object has this name now, in the words of the storage layer."""
-    folder = "minions" if kind.plural == "nodes" else kind.plural
+    folder = "minions" if kind.plural == "nodes" else f"{kind.group}/{kind.plural}" if kind.rules else kind.plural
     why = (
         f"StorageError: invalid object, Code: 4, Key: /registry/{folder}/{key}, ResourceVersion: 0, "
         f"AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
