@@ -1,7 +1,8 @@
 """Custom resources in the sandbox behave as on the real server: each story is told to both, request by request."""
 
+import asyncio
 import copy
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import pytest
@@ -374,16 +375,25 @@ STORIES: dict[str, list[Step]] = {
 }
 
 
-@pytest_asyncio.fixture
-async def servers(control_plane: ControlPlane) -> AsyncIterator[tuple[Server, Server]]:
-    """Return the real server and a sandbox, both with the definitions and without objects."""
-    real = RealServer(control_plane)
-    sandbox = SandboxServer(ApiServer(RealClock()).transport("me"))
-    for server in (real, sandbox):
-        for definition in ALL:
-            await server.ask(post(DEFINITIONS, definition), definition)
+@pytest.fixture(scope="module")
+def defined(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Have the real server serve the definitions."""
+    for definition in ALL:
+        control_plane.request("POST", DEFINITIONS, definition)
     names = [f"crd/{definition['metadata']['name']}" for definition in ALL]
     control_plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+    yield control_plane
+    for definition in ALL:
+        control_plane.request("DELETE", f"{DEFINITIONS}/{definition['metadata']['name']}")
+
+
+@pytest_asyncio.fixture
+async def servers(defined: ControlPlane) -> AsyncIterator[tuple[Server, Server]]:
+    """Return the real server and a sandbox, both with the definitions and without objects."""
+    real = RealServer(defined)
+    sandbox = SandboxServer(ApiServer(RealClock()).transport("me"))
+    for definition in ALL:
+        await sandbox.ask(post(DEFINITIONS, definition), definition)
     yield real, sandbox
     for path in (MAINTENANCES, NOTICES, MACHINES):
         await emptied(real, path)
@@ -407,15 +417,17 @@ async def test_a_story_goes_alike(servers: tuple[Server, Server], story: str) ->
 
 
 async def test_watches_of_all_versions_see_the_same_objects(servers: tuple[Server, Server]) -> None:
-    seen = []
-    for server in servers:
+    async def seen(server: Server) -> Any:
         (listed,) = (await server.ask(get(NOTICES), None)).documents
         since = f"watch=1&timeoutSeconds=1&resourceVersion={listed['metadata']['resourceVersion']}"
         for step in STORIES["what rules and versions say"]:
             await answered(server, step)
-        watches = [get(f"{NOTICES}?{since}"), get(f"{LATER}?{since}", accept=TABLE)]
-        seen.append([await answered(server, watch) for watch in watches])
-    theirs, ours = seen
+        return [
+            await answered(server, get(f"{NOTICES}?{since}")),
+            await answered(server, get(f"{LATER}?{since}", accept=TABLE)),
+        ]
+
+    theirs, ours = await asyncio.gather(*map(seen, servers))
     assert ours == theirs
     assert len(ours[0][1]) > 5
 

@@ -5,6 +5,7 @@ through a Go map, the order of causes is chance, so they are sorted. It tracks t
 the sandbox only of those that were applied: they are left out.
 """
 
+import asyncio
 import http.client
 import json
 import re
@@ -23,6 +24,7 @@ APPLY, JSON_PATCH = "application/apply-patch+yaml", "application/json-patch+json
 MERGE_PATCH, STRATEGIC = "application/merge-patch+json", "application/strategic-merge-patch+json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
+_AGE = re.compile(r"\d+s")
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _GENERATED = re.compile(r"(?i)\b(gen[-_])[bcdfghjklmnpqrstvwxz2456789]{5}")
 _WARNING = re.compile(r'299 \S+ ("(?:[^"\\]|\\.)*")')
@@ -81,10 +83,10 @@ class RealServer:
 
     async def ask(self, step: Step, body: Any) -> Said:
         """Send one request; for a moment after a definition came the server says that it is not ready."""
-        said = self._ask(step, body)
-        while said.status == http.HTTPStatus.TOO_MANY_REQUESTS and "(re)initializing" in said.text:
-            said = self._ask(step, body)
-        return said
+        while True:
+            said = await asyncio.to_thread(self._ask, step, body)
+            if said.status != http.HTTPStatus.TOO_MANY_REQUESTS or "(re)initializing" not in said.text:
+                return said
 
     def _ask(self, step: Step, body: Any) -> Said:
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": step.content, "Accept": step.accept}
@@ -165,6 +167,8 @@ def comparable(value: Any) -> Any:
         value = value | {"message": _in_any_order(value["message"])}
     if value.get("kind") == "APIResourceList":
         value = value | {"resources": sorted(value["resources"], key=lambda it: str(it["name"]))}
+    if isinstance(value.get("cells"), list):
+        value = value | {"cells": ["age" if _AGE.fullmatch(str(it)) else it for it in value["cells"]]}
     if "columnDefinitions" in value:
         value = value | {"columnDefinitions": [it | {"description": ""} for it in value["columnDefinitions"] or ()]}
     kept = {name: item for name, item in value.items() if name != "managedFields"}

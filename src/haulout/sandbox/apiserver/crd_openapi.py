@@ -57,9 +57,12 @@ def _kind_schema(of: Served) -> JsonObject:
     if schema.get("type") == "object":
         schema["properties"] = schema.get("properties", {}) | _TYPE_META | {"metadata": _reference("ObjectMeta")}
     schema["x-kubernetes-group-version-kind"] = [_gvk(of, of.kind.kind)]
-    if of.selectable:
-        schema["x-kubernetes-selectable-fields"] = [{"fieldPath": path} for path in of.selectable]
-    return schema
+    return schema | _selectable(of)
+
+
+def _selectable(of: Served) -> JsonObject:
+    listed = [{"fieldPath": path} for path in of.selectable]
+    return {"x-kubernetes-selectable-fields": listed} if listed else {}
 
 
 def _shown(raw: JsonObject) -> JsonObject:
@@ -91,6 +94,7 @@ def _list_schema(of: Served) -> JsonObject:
             "metadata": _reference("ListMeta"),
         },
         "x-kubernetes-group-version-kind": [_gvk(of, of.kind.list_kind)],
+        **_selectable(of),
     }
 
 

@@ -13,12 +13,12 @@ called.
 
 import base64
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from haulout.sandbox.apiserver import crd_problems
+from haulout.sandbox.apiserver import crd_problems, structural
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind, Rules
 from haulout.sandbox.apiserver.schema import Schema
 from haulout.sandbox.apiserver.shapes import Shape, from_schema
@@ -75,6 +75,20 @@ def defaulted(crd: JsonObject) -> JsonObject:
     if storage and storage not in stored:
         status["storedVersions"] = [*stored, storage]
     return crd | {"spec": spec, "status": status}
+
+
+def warnings(crd: JsonObject, old: JsonObject | None) -> list[str]:
+    """Return what the server warns of about a definition: formats that it does not check, unless `old` had them."""
+    fresh = set(_unchecked_formats(crd)) - set(_unchecked_formats(old) if old else ())
+    return [f'unrecognized format "{name}"' for name in sorted(fresh)]
+
+
+def _unchecked_formats(crd: JsonObject) -> Iterator[str]:
+    for version in crd["spec"]["versions"]:
+        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        for node in structural.nodes(structural.compiled(schema)):
+            if node.raw.get("format") and not node.format:
+                yield node.raw["format"]
 
 
 def accepted(crd: JsonObject, others: Iterable[JsonObject], *, now: str) -> JsonObject:

@@ -4,7 +4,7 @@ The tree is made once from a CRD's `openAPIV3Schema`; what validates, defaults a
 keywords as they were written (`raw`), so that each rule reads them where it applies them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,6 +78,15 @@ def compiled(raw: JsonObject) -> Node:
         rules=tuple(raw.get("x-kubernetes-validations") or ()),
         allows_more=additional is True,
     )
+
+
+def nodes(node: Node) -> Iterator[Node]:
+    """Yield the node and all below it."""
+    yield node
+    below = (node.additional, node.items, node.negated, *node.all_of, *node.any_of, *node.one_of)
+    for each in (*node.properties.values(), *below):
+        if each is not None:
+            yield from nodes(each)
 
 
 def with_resource_meta(node: Node) -> Node:

@@ -173,6 +173,7 @@ class Writer:
             causes = crds.status_problems(new) if target.subresource else crds.problems(new, old)
             if causes:
                 raise status.invalid(kind.group, kind.kind, new["metadata"]["name"], causes)
+            target.warnings.extend([] if target.subresource else crds.warnings(new, old))
 
     def _others(self, plural: str) -> Iterable[JsonObject]:
         kind = {PRIORITY_CLASS.plural: PRIORITY_CLASS, SERVICE.plural: SERVICE}[plural]
