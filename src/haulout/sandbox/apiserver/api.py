@@ -123,15 +123,13 @@ class ApiServer:
                 self._server.writer.delete(target, {"gracePeriodSeconds": 0})
 
     def _kind(self, plural: str) -> Kind:
-        for kind in self._server.kinds:
-            if plural in (kind.plural, kind.resource):
-                return kind
+        if kind := self._server.kinds.named(plural):
+            return kind
         raise KeyError(f"no kind {plural}; tell the cluster with know(Kind(…))")
 
     def _kind_of(self, obj: JsonObject) -> Kind:
-        for kind in self._server.kinds:
-            if (kind.api_version, kind.kind) == (obj["apiVersion"], obj["kind"]):
-                return kind
+        if kind := self._server.kinds.of_type(obj["apiVersion"], obj["kind"]):
+            return kind
         raise KeyError(f"no kind {obj['apiVersion']} {obj['kind']}; tell the cluster with know(Kind(…))")
 
     def _place(self, plural: str, name: str, namespace: str) -> tuple[Kind, str]:

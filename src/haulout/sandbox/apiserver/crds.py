@@ -18,10 +18,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from haulout.sandbox.apiserver import crd_problems, structural
+from haulout.sandbox.apiserver import conforms, crd_problems, structural
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind, Rules
 from haulout.sandbox.apiserver.schema import Schema
-from haulout.sandbox.apiserver.shapes import Shape, from_schema
+from haulout.sandbox.apiserver.shapes import Shape, from_schema, shape_of
+from haulout.sandbox.apiserver.status import bad_request
 from haulout.sandbox.apiserver.tables import Column
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"  # the finalizer that keeps a definition until it has no objects
@@ -58,6 +59,24 @@ class Served:
     def shape(self) -> Shape:
         """Return what merging must know about it."""
         return from_schema(self.schema.node.raw)
+
+
+def check_types(crd: JsonObject) -> None:
+    """Refuse what has values of the wrong types: the rest of the server takes it for a definition from here on."""
+    shape = shape_of("apiextensions.k8s.io/v1", "CustomResourceDefinition")
+    if shape and (wrong := conforms.problems(_declared(crd, shape), shape)):
+        kind = "CustomResourceDefinition"
+        raise bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {wrong}')
+
+
+def _declared(value: Any, shape: Shape | None) -> Any:
+    """Return `value` without the fields that its type does not have."""
+    if isinstance(value, dict) and shape is not None and shape.kind == "object":
+        known = ((name, item, shape.field(name)) for name, item in value.items())
+        return {name: _declared(item, below) for name, item, below in known if below is not None}
+    if isinstance(value, list) and shape is not None and shape.kind == "list":
+        return [_declared(item, shape.items) for item in value]
+    return value
 
 
 def defaulted(crd: JsonObject) -> JsonObject:

@@ -99,8 +99,9 @@ def _resource_entries(kind: Kind) -> list[JsonObject]:
 
 def _other_type(named: JsonObject, kind: Kind) -> JsonObject:
     """Return how the plain form names a kind: with group and version if they are not those around it."""
-    own = {"group": kind.group, "version": kind.version}
-    return {name: value for name, value in named.items() if value and value != own.get(name)}
+    if named["group"] == kind.group:
+        return {"kind": named["kind"]}
+    return {name: value for name, value in named.items() if value}
 
 
 def _names(kind: Kind) -> JsonObject:

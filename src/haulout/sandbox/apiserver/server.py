@@ -145,7 +145,7 @@ class Server:
         return None if body is None else answer(201, body)
 
     def _find_account(self, namespace: str, name: str) -> JsonObject | None:
-        kind = next((kind for kind in self.kinds if kind.plural == "serviceaccounts"), None)
+        kind = self.kinds.named("serviceaccounts")
         return self._store.get(kind, kind.key(namespace, name)) if kind else None
 
     def _routed(self, request: Request, who: str) -> tuple[Target, bool]:
@@ -167,7 +167,7 @@ class Server:
         kind = self.kinds.find(group, version, plural)
         misplaced = kind is None or (bool(namespace) != kind.namespaced and (bool(name) or bool(namespace)))
         if kind is None or misplaced or rest[3:]:
-            raise Refused(status.generic(404)) if self.kinds.is_built_in(group) else _NoSuchPath
+            raise Refused(status.generic(404)) if self.kinds.is_own(group) else _NoSuchPath
         target = Target(
             kind=kind,
             namespace=namespace,

@@ -102,6 +102,7 @@ class Writer:
             meta["generation"] = 1
         if kind.initial_status is not None:
             body["status"] = copy.deepcopy(kind.initial_status)
+        _check_types(kind, body)
         self.complete(kind, body)
         if self._defaulting:
             prepare(kind, body, self._others)
@@ -142,6 +143,7 @@ class Writer:
         """
         current = self.read(target)
         new = change(copy.deepcopy(current))
+        _check_types(target.kind, new)
         self.complete(target.kind, new)
         if self._defaulting and not target.subresource:
             carry_over(target.kind, new, current)
@@ -273,6 +275,11 @@ def check_preconditions(kind: Kind, obj: JsonObject, options: JsonObject) -> Non
                 f"the {word} in record ({meta[name]}). {guess}"
             )
             raise status.conflict(kind, meta["name"], why, by_kind=True)
+
+
+def _check_types(kind: Kind, obj: JsonObject) -> None:
+    if kind is CUSTOM_RESOURCE_DEFINITION:
+        crds.check_types(obj)
 
 
 def _check_namespace(target: Target, meta: JsonObject) -> None:

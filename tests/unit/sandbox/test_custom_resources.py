@@ -1,0 +1,429 @@
+"""Custom resources, from a definition to its end: what a client of the sandbox's API server sees of them."""
+
+import asyncio
+import copy
+from typing import Any
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.kube.transport import Request
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
+from support.asking import MERGE_PATCH, ask, merge, names, send, watch
+from support.definitions import INTEGER, MACHINE_MAINTENANCE, NODE_MAINTENANCE, STRING, a_definition, an_object
+
+DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+MAINTENANCES = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances"
+NAME = "nodemaintenances.nodemaintenance.medik8s.io"
+GROUP = "haulout.dev"
+APPLY = "application/apply-patch+yaml"
+
+NOTICE = a_definition(
+    "maintenancenotices",
+    "MaintenanceNotice",
+    an_object(nodeName=STRING, tries=INTEGER),
+    group=GROUP,
+    name="v1alpha1",
+    status=an_object(phase=STRING),
+)
+NOTICE["spec"]["scope"] = "Cluster"
+NOTICES = f"/apis/{GROUP}/v1alpha1/maintenancenotices"
+LATER = f"/apis/{GROUP}/v1beta1/maintenancenotices"
+
+
+def a_maintenance(name: str = "m", **meta: Any) -> JsonObject:
+    return {
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1",
+        "kind": "NodeMaintenance",
+        "metadata": {"name": name, **meta},
+        "spec": {"nodeName": "n1"},
+    }
+
+
+def a_notice(name: str = "x", version: str = "v1alpha1", **spec: Any) -> JsonObject:
+    return {
+        "apiVersion": f"{GROUP}/{version}",
+        "kind": "MaintenanceNotice",
+        "metadata": {"name": name},
+        "spec": {"nodeName": "n1", **spec},
+    }
+
+
+def with_versions(*, storage: str, default: JsonObject | None = None) -> JsonObject:
+    """Return the notice's definition with two versions, perhaps with one more field that has a default."""
+    crd = copy.deepcopy(NOTICE)
+    (first,) = crd["spec"]["versions"]
+    if default:
+        first["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] |= default
+    versions = [first | {"name": name, "storage": name == storage} for name in ("v1alpha1", "v1beta1")]
+    crd["spec"]["versions"] = versions
+    return crd
+
+
+async def define(api: InProcessTransport, *definitions: JsonObject) -> None:
+    for definition in definitions:
+        code, said = await ask(api, "POST", DEFINITIONS, definition)
+        assert code == 201, said
+
+
+async def redefine(api: InProcessTransport, definition: JsonObject) -> None:
+    path = f"{DEFINITIONS}/{definition['metadata']['name']}"
+    code, said = await merge(api, path, spec=definition["spec"])
+    assert code == 200, said
+
+
+async def warnings(api: InProcessTransport, method: str, path: str, body: Any, **query: str) -> list[str]:
+    answer = await send(api, method, path, body, **query)
+    return [it for it in answer.headers.get("warning", "").split(", ") if it]
+
+
+# Definitions
+
+
+async def test_a_watch_sees_a_definition_become_established(cluster: ApiServer, api: InProcessTransport) -> None:
+    await define(api, NODE_MAINTENANCE)
+    events = await watch(api, DEFINITIONS, resourceVersion="100")
+    conditions = [{it["type"]: it["status"] for it in crd["status"].get("conditions", [])} for _, crd in events]
+    assert conditions == [
+        {},
+        {"NamesAccepted": "True", "Established": "False"},
+        {"NamesAccepted": "True", "Established": "True"},
+    ]
+    assert [write.who for write in cluster.history] == ["api", "apiserver", "apiserver"]
+
+
+async def test_a_definition_that_is_wrong_is_refused_and_serves_nothing(api: InProcessTransport) -> None:
+    wrong = NODE_MAINTENANCE | {"spec": NODE_MAINTENANCE["spec"] | {"scope": "Everywhere"}}
+    code, said = await ask(api, "POST", DEFINITIONS, wrong)
+    assert (code, said["details"]["causes"][0]["field"]) == (422, "spec.scope")
+    assert (await send(api, "GET", MAINTENANCES)).status == 404
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "x",
+        {"names": "x"},
+        {"versions": {}},
+        {"versions": ["x"]},
+        {"versions": [{"schema": {"openAPIV3Schema": 3}}]},
+        {"versions": [{"name": [], "schema": {"openAPIV3Schema": {"properties": {"a": "b"}}}}]},
+    ],
+)
+async def test_a_definition_of_the_wrong_types_is_a_bad_request(api: InProcessTransport, spec: Any) -> None:
+    code, said = await ask(api, "POST", DEFINITIONS, NODE_MAINTENANCE | {"spec": spec})
+    assert (code, said["reason"]) == (400, "BadRequest")
+
+
+async def test_a_dry_run_defines_nothing(api: InProcessTransport) -> None:
+    code, _ = await ask(api, "POST", DEFINITIONS, NODE_MAINTENANCE, dryRun="All")
+    assert code == 201
+    assert (await send(api, "GET", MAINTENANCES)).status == 404
+
+
+async def test_formats_that_nobody_checks_are_warned_of_once(api: InProcessTransport) -> None:
+    odd = a_definition("tries", "Try", an_object(a=STRING | {"format": "poem"}, b=STRING | {"format": "date"}))
+    assert await warnings(api, "POST", DEFINITIONS, odd) == [r'299 - "unrecognized format \"poem\""']
+    path = f"{DEFINITIONS}/{odd['metadata']['name']}"
+    answer = await send(api, "PATCH", path, {"metadata": {"labels": {"a": "b"}}}, kind=MERGE_PATCH)
+    assert "warning" not in answer.headers
+
+
+async def test_a_name_that_another_definition_has_is_given_when_that_is_gone(
+    cluster: ApiServer, api: InProcessTransport
+) -> None:
+    rival = a_definition("notices", "MaintenanceNotice", an_object(a=STRING), group=GROUP)
+    await define(api, NOTICE, rival)
+    (waiting, _) = cluster.get("customresourcedefinitions", f"notices.{GROUP}")["status"]["conditions"]
+    assert (waiting["status"], waiting["reason"]) == ("False", "ListKindConflict")
+    assert (await send(api, "GET", f"/apis/{GROUP}/v1/notices")).status == 404
+    await ask(api, "DELETE", f"{DEFINITIONS}/maintenancenotices.{GROUP}")
+    assert (await send(api, "GET", f"/apis/{GROUP}/v1/notices")).status == 200
+
+
+async def test_a_definition_is_compiled_once(cluster: ApiServer, api: InProcessTransport) -> None:
+    await define(api, NODE_MAINTENANCE)
+    served = cluster.put(a_maintenance()) and cluster.history[-1].kind
+    await merge(api, f"{DEFINITIONS}/{NAME}", metadata={"labels": {"a": "b"}})
+    cluster.put(a_maintenance("other"))
+    assert cluster.history[-1].kind is served
+
+
+# One storage for all versions
+
+
+async def test_versions_show_one_object(cluster: ApiServer, api: InProcessTransport) -> None:
+    await define(api, with_versions(storage="v1alpha1"))
+    _, made = await ask(api, "POST", LATER, a_notice(version="v1beta1"))
+    _, read = await ask(api, "GET", f"{NOTICES}/x")
+    assert (made["apiVersion"], read["apiVersion"]) == (f"{GROUP}/v1beta1", f"{GROUP}/v1alpha1")
+    assert made["metadata"] == read["metadata"]
+    assert (cluster.history[-1].after or {})["apiVersion"] == f"{GROUP}/v1alpha1"
+    for path in (NOTICES, LATER):
+        events = await watch(api, path, resourceVersion="103")
+        assert names(events) == [("ADDED", "x")]
+        assert events[0][1]["metadata"]["uid"] == made["metadata"]["uid"]
+    code, _ = await ask(api, "POST", NOTICES, a_notice())
+    assert code == 409
+
+
+async def test_a_change_of_the_definition_keeps_objects_and_shows_new_defaults(
+    cluster: ApiServer, api: InProcessTransport
+) -> None:
+    await define(api, NOTICE)
+    await ask(api, "POST", NOTICES, a_notice())
+    before = cluster.revision
+    await redefine(api, with_versions(storage="v1beta1", default={"kind": STRING | {"default": "Reboot"}}))
+    for path in (NOTICES, LATER):
+        _, found = await ask(api, "GET", f"{path}/x")
+        assert found["spec"] == {"nodeName": "n1", "kind": "Reboot"}
+        assert found["metadata"]["resourceVersion"] == str(before)
+    crd = cluster.get("customresourcedefinitions", f"maintenancenotices.{GROUP}")
+    assert crd["status"]["storedVersions"] == ["v1alpha1", "v1beta1"]
+
+
+async def test_an_update_that_changes_nothing_moves_an_object_to_the_stored_version(
+    cluster: ApiServer, api: InProcessTransport
+) -> None:
+    await define(api, NOTICE)
+    await ask(api, "POST", NOTICES, a_notice())
+    await redefine(api, with_versions(storage="v1beta1"))
+    _, moved = await merge(api, f"{NOTICES}/x")
+    stored = cluster.history[-1].after or {}
+    assert (stored["apiVersion"], moved["metadata"]["generation"]) == (f"{GROUP}/v1beta1", 1)
+    await merge(api, f"{NOTICES}/x")
+    assert cluster.history[-1].after is stored
+
+
+async def test_an_open_watch_follows_a_change_of_the_definition(clock: Clock, api: InProcessTransport) -> None:
+    await define(api, NOTICE)
+    request = Request(method="GET", path=NOTICES, query=(("watch", "1"), ("timeoutSeconds", "60")))
+    seen: list[bytes] = []
+
+    async def follow() -> None:
+        async with api.stream(request) as stream:
+            seen.extend([line async for line in stream.lines()])
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(follow())
+        await clock.sleep(api.latency * 3)
+        await redefine(api, with_versions(storage="v1alpha1", default={"kind": STRING | {"default": "Reboot"}}))
+        await ask(api, "POST", LATER, a_notice(version="v1beta1"))
+    (line,) = seen
+    assert b'"kind":"Reboot"' in line
+    assert f'"apiVersion":"{GROUP}/v1alpha1"'.encode() in line
+
+
+async def test_a_version_that_is_not_served_any_more_ends_its_watches(clock: Clock, api: InProcessTransport) -> None:
+    await define(api, with_versions(storage="v1beta1"))
+    began = clock.now()
+
+    async def follow() -> int:
+        return (await send(api, "GET", NOTICES, watch="1", timeoutSeconds="20")).status
+
+    async with asyncio.TaskGroup() as tasks:
+        followed = tasks.create_task(follow())
+        await clock.sleep(api.latency * 3)
+        crd = with_versions(storage="v1beta1")
+        crd["spec"]["versions"][0]["served"] = False
+        await redefine(api, crd)
+    assert followed.result() == 200
+    assert (clock.now() - began).total_seconds() < 1
+    assert (await send(api, "GET", NOTICES)).status == 404
+    assert (await send(api, "GET", LATER)).status == 200
+
+
+# Deletion of a definition
+
+
+async def test_a_definition_takes_its_objects_with_it_and_comes_back_empty(
+    cluster: ApiServer, api: InProcessTransport
+) -> None:
+    await define(api, NODE_MAINTENANCE)
+    await ask(api, "POST", MAINTENANCES, a_maintenance())
+    before = str(cluster.revision)
+    code, going = await ask(api, "DELETE", f"{DEFINITIONS}/{NAME}")
+    assert (code, going["metadata"]["finalizers"]) == (200, ["customresourcecleanup.apiextensions.k8s.io"])
+    assert going["status"]["conditions"][-1]["reason"] == "InstanceDeletionPending"
+    assert (await ask(api, "GET", f"{DEFINITIONS}/{NAME}"))[0] == 404
+    gone = await send(api, "GET", MAINTENANCES)
+    assert (gone.status, gone.body) == (404, b"404 page not found\n")
+    await define(api, NODE_MAINTENANCE)
+    assert (await ask(api, "GET", MAINTENANCES))[1]["items"] == []
+    assert names(await watch(api, MAINTENANCES, resourceVersion=before)) == [("DELETED", "m")]
+
+
+async def test_a_definition_waits_for_the_finalizers_of_its_objects(
+    cluster: ApiServer, api: InProcessTransport
+) -> None:
+    await define(api, NODE_MAINTENANCE)
+    await ask(api, "POST", MAINTENANCES, a_maintenance(finalizers=["haulout.dev/keep"]))
+    await ask(api, "POST", MAINTENANCES, a_maintenance("other"))
+    await ask(api, "DELETE", f"{DEFINITIONS}/{NAME}")
+    (*_, terminating) = cluster.get("customresourcedefinitions", NAME)["status"]["conditions"]
+    assert (terminating["status"], terminating["reason"]) == ("True", "InstanceDeletionInProgress")
+    _, listed = await ask(api, "GET", MAINTENANCES)
+    assert [it["metadata"]["name"] for it in listed["items"]] == ["m"]
+    code, said = await ask(api, "POST", MAINTENANCES, a_maintenance("late"))
+    assert (code, said["reason"]) == (403, "Forbidden")
+    _, told = await ask(api, "GET", "/apis/nodemaintenance.medik8s.io/v1beta1")
+    assert "create" not in told["resources"][0]["verbs"]
+    await merge(api, f"{MAINTENANCES}/m", metadata={"finalizers": None})
+    assert not cluster.has("customresourcedefinitions", NAME)
+    assert (await send(api, "GET", MAINTENANCES)).status == 404
+
+
+async def test_a_watch_ends_after_the_last_object_of_a_definition(clock: Clock, api: InProcessTransport) -> None:
+    await define(api, NODE_MAINTENANCE)
+    await ask(api, "POST", MAINTENANCES, a_maintenance())
+    began = clock.now()
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(watch(api, MAINTENANCES, timeoutSeconds="30"))
+        await clock.sleep(api.latency * 3)
+        await ask(api, "DELETE", f"{DEFINITIONS}/{NAME}")
+    assert names(watching.result()) == [("ADDED", "m"), ("DELETED", "m")]
+    assert (clock.now() - began).total_seconds() < 1
+
+
+async def test_the_tests_own_hand_removes_a_definition_with_its_objects(
+    cluster: ApiServer, api: InProcessTransport
+) -> None:
+    await define(api, NODE_MAINTENANCE)
+    cluster.put(a_maintenance(finalizers=["haulout.dev/keep"]))
+    cluster.remove("customresourcedefinitions", NAME)
+    with pytest.raises(KeyError):
+        cluster.objects("nodemaintenances")
+    await define(api, NODE_MAINTENANCE)
+    assert cluster.objects("nodemaintenances") == []
+
+
+# Objects
+
+
+async def test_the_tests_own_hand_knows_what_is_defined(cluster: ApiServer) -> None:
+    cluster.put(MACHINE_MAINTENANCE)
+    machine = {
+        "apiVersion": "machinemaintenance.managed.openshift.io/v1alpha1",
+        "kind": "MachineMaintenance",
+        "metadata": {"name": "m"},
+        "spec": {"machineid": "i"},
+        "status": {},
+    }
+    made = cluster.put(machine)
+    assert made["metadata"]["namespace"] == "default"
+    assert cluster.get("machinemaintenances", "m") == made
+    assert cluster.objects("machinemaintenances.machinemaintenance.managed.openshift.io") == [made]
+    cluster.put(MACHINE_MAINTENANCE)
+    assert cluster.get("machinemaintenances", "m") == made
+    cluster.remove("machinemaintenances", "m")
+    assert not cluster.has("machinemaintenances", "m")
+
+
+async def test_what_the_schema_does_not_know_is_dropped_and_told(cluster: ApiServer, api: InProcessTransport) -> None:
+    await define(api, NODE_MAINTENANCE)
+    odd = a_maintenance() | {"spec": {"nodeName": "n1", "odd": 1, "more": 2}}
+    assert await warnings(api, "POST", MAINTENANCES, odd) == [
+        r'299 - "unknown field \"spec.more\""',
+        r'299 - "unknown field \"spec.odd\""',
+    ]
+    assert cluster.get("nodemaintenances", "m")["spec"] == {"nodeName": "n1"}
+    assert await warnings(api, "POST", MAINTENANCES, odd, fieldValidation="Ignore") == []
+    code, said = await ask(api, "POST", MAINTENANCES, odd, fieldValidation="Strict")
+    assert (code, said["message"].partition(": ")[2]) == (
+        400,
+        'strict decoding error: unknown field "spec.more", unknown field "spec.odd"',
+    )
+    code, said = await ask(api, "POST", MAINTENANCES, odd, fieldValidation="Loose")
+    assert (code, said["details"]["kind"]) == (422, "CreateOptions")
+
+
+async def test_a_refusal_warns_too(api: InProcessTransport) -> None:
+    await define(api, NODE_MAINTENANCE)
+    wrong = a_maintenance() | {"spec": {"nodeName": 1, "odd": 1}}
+    answer = await send(api, "POST", MAINTENANCES, wrong)
+    assert (answer.status, answer.headers["warning"]) == (422, r'299 - "unknown field \"spec.odd\""')
+
+
+async def test_fields_that_are_there_twice_are_told(api: InProcessTransport) -> None:
+    await define(api, NODE_MAINTENANCE)
+    body = b'{"apiVersion":"nodemaintenance.medik8s.io/v1beta1","kind":"NodeMaintenance","metadata":{"name":"m"},'
+    body += b'"spec":{"nodeName":"a","nodeName":"b","nodeName":"c"}}'
+    answer = await api.send(Request(method="POST", path=MAINTENANCES, body=body))
+    assert answer.headers["warning"] == r'299 - "duplicate field \"spec.nodeName\""'
+
+
+async def test_the_status_is_written_by_its_own_path_only(api: InProcessTransport) -> None:
+    await define(api, NODE_MAINTENANCE)
+    _, made = await ask(api, "POST", MAINTENANCES, a_maintenance() | {"status": {"phase": "Running"}})
+    assert "status" not in made
+    _, same = await merge(api, f"{MAINTENANCES}/m", status={"phase": "Running"})
+    assert same == made
+    sent = made | {"status": {"phase": "Running"}, "spec": {"nodeName": "other"}}
+    sent["metadata"] = made["metadata"] | {"labels": {"a": "b"}, "finalizers": ["haulout.dev/x"]}
+    _, told = await ask(api, "PUT", f"{MAINTENANCES}/m/status", sent)
+    assert (told["spec"], told["status"]) == ({"nodeName": "n1"}, {"phase": "Running"})
+    assert "labels" not in told["metadata"]
+    assert "finalizers" not in told["metadata"]
+    assert told["metadata"]["generation"] == 1
+    _, changed = await merge(api, f"{MAINTENANCES}/m", spec={"reason": "r"})
+    assert (changed["metadata"]["generation"], changed["status"]) == (2, {"phase": "Running"})
+
+
+async def test_a_status_write_does_not_end_an_object_that_waits_for_its_finalizer(api: InProcessTransport) -> None:
+    await define(api, NODE_MAINTENANCE)
+    await ask(api, "POST", MAINTENANCES, a_maintenance(finalizers=["haulout.dev/x"]))
+    await ask(api, "DELETE", f"{MAINTENANCES}/m")
+    _, found = await ask(api, "GET", f"{MAINTENANCES}/m")
+    found["metadata"]["finalizers"] = []
+    code, told = await ask(api, "PUT", f"{MAINTENANCES}/m/status", found | {"status": {"phase": "Running"}})
+    assert (code, told["metadata"]["finalizers"]) == (200, ["haulout.dev/x"])
+
+
+async def test_without_a_status_path_the_status_counts_as_content(api: InProcessTransport) -> None:
+    crd = copy.deepcopy(NODE_MAINTENANCE)
+    del crd["spec"]["versions"][0]["subresources"]
+    await define(api, crd)
+    _, made = await ask(api, "POST", MAINTENANCES, a_maintenance() | {"status": {"phase": "a"}})
+    _, changed = await merge(api, f"{MAINTENANCES}/m", status={"phase": "b"})
+    assert (made["status"], changed["metadata"]["generation"]) == ({"phase": "a"}, 2)
+    code, said = await ask(api, "GET", f"{MAINTENANCES}/m/status")
+    assert (code, said["message"]) == (404, f'{NAME} "m" not found')
+
+
+async def test_applies_merge_and_a_strategic_patch_is_not_understood(api: InProcessTransport) -> None:
+    await define(api, NODE_MAINTENANCE)
+    path = f"{MAINTENANCES}/m"
+    code, _ = await ask(api, "PATCH", path, a_maintenance(), kind=APPLY, fieldManager="me")
+    assert code == 201
+    other = a_maintenance() | {"spec": {"nodeName": "n2"}}
+    code, said = await ask(api, "PATCH", path, other, kind=APPLY, fieldManager="you")
+    assert (code, said["reason"]) == (409, "Conflict")
+    strategic = "application/strategic-merge-patch+json"
+    code, said = await ask(api, "PATCH", path, {"spec": {"reason": "r"}}, kind=strategic)
+    assert (code, said["reason"]) == (415, "UnsupportedMediaType")
+
+
+async def test_a_deprecated_version_warns_on_every_answer(api: InProcessTransport) -> None:
+    crd = with_versions(storage="v1beta1")
+    crd["spec"]["versions"][0]["deprecated"] = True
+    await define(api, crd)
+    said = f'299 - "{GROUP}/v1alpha1 MaintenanceNotice is deprecated; use {GROUP}/v1beta1 MaintenanceNotice"'
+    assert await warnings(api, "GET", NOTICES, None) == [said]
+    assert await warnings(api, "GET", NOTICES, None, watch="1", timeoutSeconds="1") == [said]
+    assert await warnings(api, "GET", LATER, None) == []
+
+
+async def test_finalizers_without_a_domain_are_warned_of(api: InProcessTransport) -> None:
+    """The Node Maintenance Operator's is one: `foregroundDeleteNodeMaintenance`."""
+    await define(api, NODE_MAINTENANCE)
+    (said,) = await warnings(api, "POST", MAINTENANCES, a_maintenance(finalizers=["foregroundDeleteNodeMaintenance"]))
+    assert "prefer a domain-qualified finalizer name" in said
+
+
+async def test_metadata_of_the_wrong_type_is_a_bad_request(api: InProcessTransport) -> None:
+    await define(api, NODE_MAINTENANCE)
+    code, said = await ask(api, "POST", MAINTENANCES, a_maintenance(labels={"a": 1}))
+    assert (code, said["message"].partition(": ")[2]) == (
+        400,
+        "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
+    )
