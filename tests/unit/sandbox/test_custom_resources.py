@@ -4,6 +4,7 @@ import asyncio
 import copy
 from typing import Any
 
+import msgspec
 import pytest
 
 from haulout.core.clock import Clock
@@ -427,3 +428,58 @@ async def test_metadata_of_the_wrong_type_is_a_bad_request(api: InProcessTranspo
         400,
         "json: cannot unmarshal number into Go struct field ObjectMeta.labels of type string",
     )
+
+
+# What kubectl asks
+
+
+async def test_tables_have_the_columns_of_the_definition(api: InProcessTransport) -> None:
+    crd = copy.deepcopy(NOTICE)
+    crd["spec"]["versions"][0]["additionalPrinterColumns"] = [
+        {"name": "Node", "type": "string", "jsonPath": ".spec['nodeName']"},
+        {"name": "Tries", "type": "integer", "jsonPath": ".spec.tries", "priority": 1},
+    ]
+    await define(api, crd)
+    await ask(api, "POST", NOTICES, a_notice(tries=2))
+    request = Request(method="GET", path=NOTICES, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+    table = msgspec.json.decode((await api.send(request)).body)
+    assert [it["name"] for it in table["columnDefinitions"]] == ["Name", "Node", "Tries"]
+    assert [row["cells"] for row in table["rows"]] == [["x", "n1", 2]]
+
+
+async def test_fields_can_be_selected_that_the_definition_names(api: InProcessTransport) -> None:
+    crd = copy.deepcopy(NOTICE)
+    crd["spec"]["versions"][0]["selectableFields"] = [{"jsonPath": ".spec.nodeName"}]
+    await define(api, crd)
+    for name in ("a", "b"):
+        await ask(api, "POST", NOTICES, a_notice(name) | {"spec": {"nodeName": name}})
+    _, listed = await ask(api, "GET", NOTICES, fieldSelector="spec.nodeName=b")
+    assert [it["metadata"]["name"] for it in listed["items"]] == ["b"]
+    code, said = await ask(api, "GET", NOTICES, fieldSelector="spec.tries=1")
+    assert (code, said["message"]) == (400, "field label not supported: spec.tries")
+
+
+async def test_discovery_tells_of_all_versions_the_best_first(api: InProcessTransport) -> None:
+    crd = with_versions(storage="v1alpha1")
+    crd["spec"]["names"] |= {"shortNames": ["mn"], "categories": ["upkeep"], "singular": "notice"}
+    await define(api, crd)
+    _, group = await ask(api, "GET", f"/apis/{GROUP}")
+    assert [it["version"] for it in group["versions"]] == ["v1beta1", "v1alpha1"]
+    _, listed = await ask(api, "GET", f"/apis/{GROUP}/v1beta1")
+    own, status = listed["resources"]
+    assert (own["singularName"], own["shortNames"], own["categories"]) == ("notice", ["mn"], ["upkeep"])
+    assert status["name"] == "maintenancenotices/status"
+    assert (await send(api, "GET", f"/apis/{GROUP}/v1beta1/others")).body == b"404 page not found\n"
+
+
+async def test_openapi_explains_what_is_defined_until_it_is_gone(api: InProcessTransport) -> None:
+    path = f"/openapi/v3/apis/{GROUP}/v1alpha1"
+    assert (await send(api, "GET", path)).status == 404
+    await define(api, NOTICE)
+    _, document = await ask(api, "GET", path)
+    schema = document["components"]["schemas"][f"dev.haulout.v1alpha1.{NOTICE['spec']['names']['kind']}"]
+    assert set(schema["properties"]["spec"]["properties"]) == {"nodeName", "tries"}
+    _, index = await ask(api, "GET", "/openapi/v3")
+    assert f"apis/{GROUP}/v1alpha1" in index["paths"]
+    await ask(api, "DELETE", f"{DEFINITIONS}/maintenancenotices.{GROUP}")
+    assert (await send(api, "GET", path)).status == 404

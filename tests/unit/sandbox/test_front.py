@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from haulout.core.clock import RealClock
@@ -19,10 +20,12 @@ from haulout.kube.network.http import HttpTransport
 from haulout.kube.network.tls import Tls
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.resources import NODES
+from haulout.kube.transport import Request
 from haulout.sandbox.apiserver import ApiServer
 from haulout.sandbox.front import LARGEST_BODY, Front
 from support.builders import a_node
 from support.certificates import Authority
+from support.definitions import NODE_MAINTENANCE
 
 pytestmark = pytest.mark.real_time
 
@@ -39,7 +42,12 @@ class Site:
     @asynccontextmanager
     async def client(self, *, token: str = "secret") -> AsyncIterator[Client]:
         """Listen, and yield a client that comes over the network."""
-        clock = RealClock()
+        async with self.transport(token=token) as transport:
+            yield Client(transport, clock=RealClock(), random=random.Random(1))
+
+    @asynccontextmanager
+    async def transport(self, *, token: str = "secret") -> AsyncIterator[HttpTransport]:
+        """Listen, and yield a way in over the network."""
         tls = self.authority.issue("127.0.0.1").server_context(self.folder)
         async with self.front.serving(host="127.0.0.1", tls=tls) as port:
             connection = Connection(
@@ -50,16 +58,32 @@ class Site:
                 tls=Tls(ca_pem=self.authority.pem),
                 credentials=Fixed(Identity(f"Bearer {token}")),
             )
-            client = Client(HttpTransport(connection, clock=clock), clock=clock, random=random.Random(1))
+            transport = HttpTransport(connection, clock=RealClock())
             try:
-                yield client
+                yield transport
             finally:
-                await client.close()
+                await transport.close()
 
 
 @pytest.fixture
 def site(tmp_path: Path) -> Site:
     return Site(tmp_path)
+
+
+async def test_all_warnings_reach_the_caller(site: Site) -> None:
+    site.api.put(NODE_MAINTENANCE)
+    odd = {
+        "apiVersion": "nodemaintenance.medik8s.io/v1beta1",
+        "kind": "NodeMaintenance",
+        "metadata": {"name": "m", "finalizers": ["odd"]},
+        "spec": {"nodeName": "n1", "odd": 1},
+    }
+    path = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances"
+    async with site.transport() as transport:
+        answer = await transport.send(Request(method="POST", path=path, body=msgspec.json.encode(odd)))
+    unknown, finalizer = answer.headers["warning"].split(", ")
+    assert unknown == r'299 - "unknown field \"spec.odd\""'
+    assert finalizer.startswith('299 - "metadata.finalizers: ')
 
 
 async def test_what_is_written_over_the_network_is_in_the_cluster(site: Site) -> None:

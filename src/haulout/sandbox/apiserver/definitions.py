@@ -121,7 +121,6 @@ class Definitions:
         self._replace(known, ())
         for rule in known.rules.values():
             rule.end()
-        self._store.bells.ring()
         self._reconsider({"metadata": {"name": name}, "spec": known.made_of[0]})
 
     def _reconsider(self, crd: JsonObject) -> None:
