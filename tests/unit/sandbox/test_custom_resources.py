@@ -11,7 +11,7 @@ from haulout.core.clock import Clock
 from haulout.kube.transport import Request
 from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
 from support.asking import MERGE_PATCH, ask, merge, names, send, watch
-from support.definitions import INTEGER, MACHINE_MAINTENANCE, NODE_MAINTENANCE, STRING, a_definition, an_object
+from support.definitions import INTEGER, MACHINE_MAINTENANCE, NODE_MAINTENANCE, STRING, VALUES, a_definition, an_object
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 MAINTENANCES = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances"
@@ -353,6 +353,17 @@ async def test_fields_that_are_there_twice_are_told(api: InProcessTransport) -> 
     assert answer.headers["warning"] == r'299 - "duplicate field \"spec.nodeName\""'
 
 
+async def test_an_object_that_is_nested_too_deeply_is_a_bad_request(
+    cluster: ApiServer, api: InProcessTransport
+) -> None:
+    await define(api, VALUES)
+    body = '{"apiVersion":"test.haulout.dev/v1","kind":"Value","metadata":{"name":"x"},"spec":{"free":%s1%s}}'
+    deep = (body % ('{"a":' * 900, "}" * 900)).encode()
+    path = "/apis/test.haulout.dev/v1/namespaces/default/values"
+    assert (await api.send(Request(method="POST", path=path, body=deep))).status == 400
+    assert not cluster.has("values", "x")
+
+
 async def test_the_status_is_written_by_its_own_path_only(api: InProcessTransport) -> None:
     await define(api, NODE_MAINTENANCE)
     _, made = await ask(api, "POST", MAINTENANCES, a_maintenance() | {"status": {"phase": "Running"}})
@@ -399,6 +410,9 @@ async def test_applies_merge_and_a_strategic_patch_is_not_understood(api: InProc
     other = a_maintenance() | {"spec": {"nodeName": "n2"}}
     code, said = await ask(api, "PATCH", path, other, kind=APPLY, fieldManager="you")
     assert (code, said["reason"]) == (409, "Conflict")
+    undated = a_maintenance(creationTimestamp="soon")
+    code, said = await ask(api, "PATCH", path, undated, kind=APPLY, fieldManager="me")
+    assert (code, said["reason"]) == (400, "BadRequest")
     strategic = "application/strategic-merge-patch+json"
     code, said = await ask(api, "PATCH", path, {"spec": {"reason": "r"}}, kind=strategic)
     assert (code, said["reason"]) == (415, "UnsupportedMediaType")
@@ -438,6 +452,7 @@ async def test_tables_have_the_columns_of_the_definition(api: InProcessTransport
     crd["spec"]["versions"][0]["additionalPrinterColumns"] = [
         {"name": "Node", "type": "string", "jsonPath": ".spec['nodeName']"},
         {"name": "Tries", "type": "integer", "jsonPath": ".spec.tries", "priority": 1},
+        {"name": "Odd", "type": "string", "jsonPath": ".spec[?(", "description": "is no path, and not shown"},
     ]
     await define(api, crd)
     await ask(api, "POST", NOTICES, a_notice(tries=2))

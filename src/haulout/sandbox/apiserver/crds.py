@@ -16,9 +16,10 @@ import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from typing import Any
 
-from haulout.sandbox.apiserver import conforms, crd_problems, structural
+from haulout.sandbox.apiserver import conforms, crd_problems, jsonpath, structural
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind, Rules
 from haulout.sandbox.apiserver.schema import Schema
 from haulout.sandbox.apiserver.shapes import Shape, from_schema, shape_of
@@ -206,10 +207,18 @@ def _version(crd: JsonObject, version: JsonObject, rules: Rules | None) -> Serve
         schema=Schema((version.get("schema") or {}).get("openAPIV3Schema") or {}, scale=scale),
         storage=bool(version.get("storage")),
         scale=scale,
-        columns=tuple(map(Column.of, version.get("additionalPrinterColumns") or ())),
+        columns=tuple(takewhile(_can_be_found, map(Column.of, version.get("additionalPrinterColumns") or ()))),
         selectable=selectable,
         deprecation=_deprecation(spec, version),
     )
+
+
+def _can_be_found(column: Column) -> bool:
+    """Tell whether the path of a column is one; the server shows the columns before the first that is not."""
+    try:
+        return bool(jsonpath.compiled(column.json_path))
+    except jsonpath.JsonPathError:
+        return False
 
 
 def _storage_version_hash(spec: JsonObject) -> str:

@@ -78,6 +78,14 @@ def patched(new: JsonObject, version: CustomVersion, *, query: Mapping[str, str]
     return obj
 
 
+def applied(result: JsonObject, version: CustomVersion) -> JsonObject:
+    """Return what an applied configuration made of an object; that it has no unknown fields was seen before."""
+    try:
+        return version.coerced(result)[0]
+    except Malformed as problem:
+        raise unknown_fields.refused(version.now.kind, str(problem)) from None
+
+
 def _complain(complaints: list[str], query: Mapping[str, str], warnings: list[str]) -> str:
     """Say nothing, warn, or return why not."""
     directive = query.get("fieldValidation", "")

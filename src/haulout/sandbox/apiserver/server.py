@@ -109,6 +109,8 @@ class Server:
             given = self._collection(call) if collection else self._object(call)
         except Refused as refused:
             given = answer(refused.status["code"], refused.status)
+        except RecursionError:  # deeper than we can follow; the real server gives up at ten thousand levels
+            given = answer(400, bad_request("exceeded max depth").status)
         return warned(given, call.target.warnings) if isinstance(given, Response) else given
 
     def _about_itself(self, request: Request) -> Response | None:
@@ -251,7 +253,7 @@ class Server:
                 force=call.query.get("force") == "true",
                 subresource=target.subresource,
             )
-            return result if version is None else version.coerced(result)[0]
+            return result if version is None else custom_requests.applied(result, version)
 
         if self._store.get(kind, target.key) is None and not target.subresource:
             return answer(201, self.writer.create(target, change(None)))
