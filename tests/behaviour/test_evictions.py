@@ -27,7 +27,7 @@ async def a_running_pod(cluster: Cluster, client: Client, name: str) -> Pod:
 
 async def a_budget_with(cluster: Cluster, client: Client, name: str, *, allowed: int, observed: bool = True) -> None:
     """Make a budget and say, as its controller would, how many disruptions it allows."""
-    made = await client.create(BUDGETS, a_budget(name, min_available=2, labels=CART), namespace=cluster.namespace)
+    made = await client.create(BUDGETS, a_budget(name, app="cart", minAvailable=2), namespace=cluster.namespace)
     status = {
         "disruptionsAllowed": allowed,
         "currentHealthy": 2 + allowed,

@@ -246,7 +246,7 @@ async def test_an_apply_owns_its_fields_until_another_takes_them_by_force(cluste
     wanted = a_config_map("a", x="1")
     await client.patch(MAPS, "a", apply_patch(wanted), namespace=cluster.namespace)
     theirs = apply_patch(a_config_map("a", x="2"))
-    with pytest.raises(errors.Conflict, match='conflicts with "haulout"'):
+    with pytest.raises(errors.Conflict, match='conflict with "haulout": .data.x'):
         await other.patch(MAPS, "a", theirs, namespace=cluster.namespace)
     taken = await other.patch(MAPS, "a", theirs, namespace=cluster.namespace, force=True)
     assert taken["data"] == {"x": "2"}

@@ -37,8 +37,8 @@ from haulout.sandbox.controllers.objects import (
     Pod,
 )
 from support.backends import eventually
-from support.builders import a_node
-from support.workloads import FakeKubelets, a_budget, a_job, a_template, a_workload
+from support.builders import a_budget, a_job, a_node, a_template, a_workload
+from support.workloads import FakeKubelets
 
 pytestmark = pytest.mark.real_time
 

@@ -1,4 +1,4 @@
-"""Asking the sandbox's API server, and objects to ask about, for its own tests."""
+"""Asking the sandbox's API server, and objects to ask about (all of them in the shop), for its own tests."""
 
 from typing import Any
 
@@ -6,6 +6,8 @@ import msgspec
 
 from haulout.kube.transport import Request, Response, Transport
 from haulout.sandbox.apiserver import JsonObject
+from support import builders
+from support.builders import SHOP
 
 NODES = "/api/v1/nodes"
 PODS = "/api/v1/namespaces/shop/pods"
@@ -52,47 +54,30 @@ def names(events: list[tuple[str, JsonObject]]) -> list[tuple[str, str]]:
 
 
 def a_node(name: str = "n1", **spec: Any) -> JsonObject:
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec}
+    return builders.a_node(name, **spec)
 
 
 def a_map(name: str, *, labels: dict[str, str] | None = None, **data: str) -> JsonObject:
-    meta = {"name": name, "namespace": "shop", "labels": labels or {}}
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": data}
+    return builders.a_config_map(f"{SHOP}/{name}", labels=labels, **data)
 
 
 def a_lease(name: str = "lock", **meta: Any) -> JsonObject:
-    return {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": name, "namespace": "shop", **meta},
-        "spec": {"holderIdentity": "a"},
-    }
+    lease = builders.a_lease(f"{SHOP}/{name}")
+    return lease | {"metadata": lease["metadata"] | meta}
 
 
 def a_pod(name: str = "cart-0", *, phase: str = "Running", ready: bool = True, node: str = "n1") -> JsonObject:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name, "namespace": "shop", "labels": {"app": "cart"}},
-        "spec": {"nodeName": node, "containers": [{"name": "c"}], "terminationGracePeriodSeconds": 20},
-        "status": {"phase": phase, "conditions": [{"type": "Ready", "status": str(ready)}]},
-    }
+    pod = builders.a_pod(f"{SHOP}/{name}", on=node, labels={"app": "cart"}, grace=20)
+    return pod.running(ready=ready).with_status(phase=phase)
 
 
 def a_budget(name: str = "cart", *, selector: Any = None, policy: str = "", **status: Any) -> JsonObject:
-    spec: JsonObject = {
-        "minAvailable": 1,
-        "selector": {"matchLabels": {"app": "cart"}} if selector is None else selector,
-    }
+    budget = builders.a_budget(f"{SHOP}/{name}", app="cart", minAvailable=1)
+    if selector is not None:
+        budget = budget.with_spec(selector=selector)
     if policy:
-        spec["unhealthyPodEvictionPolicy"] = policy
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": "shop"},
-        "spec": spec,
-        "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, **status},
-    }
+        budget = budget.with_spec(unhealthyPodEvictionPolicy=policy)
+    return budget.with_status(**{"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, **status})
 
 
 def an_eviction(name: str = "cart-0", **options: Any) -> JsonObject:

@@ -9,7 +9,7 @@ async with a_world(clock) as world:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from random import Random
@@ -26,8 +26,9 @@ from haulout.sandbox.apiserver import ApiServer, InProcessTransport
 from haulout.sandbox.nodes import Delays, Kubelets, Machine, NodeLifecycle, Scheduler, View, view
 from haulout.sandbox.nodes.placement import ZONE
 from haulout.sandbox.nodes.view import NodeView, PodView
+from support.builders import SHOP
 
-NAMESPACE = "shop"
+NAMESPACE = SHOP
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
 HOUR = timedelta(hours=1)
@@ -40,44 +41,6 @@ class Runs(Protocol):
     async def run(self) -> Any:
         """Run until cancelled."""
         ...
-
-
-def a_pod(
-    name: str,
-    *,
-    on: str = "",
-    cpu: str = "",
-    memory: str = "",
-    labels: Mapping[str, str] | None = None,
-    owner: str = "",
-    grace: int = 30,
-    act: Mapping[str, str] | None = None,
-    **spec: Any,
-) -> RawObject:
-    """Return a pod; `act` is what its annotations tell the kubelet, without the prefix."""
-    requests = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value}
-    container = {"name": "main", "image": "example/main", "resources": {"requests": requests}}
-    kind, _, owned_by = owner.partition("/")
-    reference = {"apiVersion": "v1", "kind": kind, "name": owned_by, "uid": f"uid-of-{owned_by}", "controller": True}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {
-            "name": name,
-            "namespace": NAMESPACE,
-            "labels": dict(labels or {}),
-            "annotations": {f"sandbox.haulout.dev/{key}": value for key, value in (act or {}).items()},
-            "ownerReferences": [reference] if owner else [],
-        },
-        "spec": {
-            "containers": [container],
-            "terminationGracePeriodSeconds": grace,
-            "restartPolicy": "Always",
-            **({"nodeName": on} if on else {}),
-            **spec,
-        },
-        "status": {"phase": "Pending"},
-    }
 
 
 class World:
@@ -141,7 +104,7 @@ class World:
     def create(self, *objects: RawObject) -> None:
         """Create or replace objects, status included."""
         for obj in objects:
-            self.api.put(obj)
+            self.api.put(in_the_shop(obj))
 
     def pod(self, name: str) -> RawObject:
         """Return a pod as it is in the cluster."""
@@ -211,8 +174,16 @@ async def a_world(clock: Clock) -> AsyncIterator[World]:
             world.stop()
 
 
+def in_the_shop(obj: RawObject) -> RawObject:
+    """Return a pod that is in no namespace as one of this world's, and anything else as it is."""
+    if obj["kind"] != "Pod":
+        return obj
+    return {**obj, "metadata": {"namespace": NAMESPACE, **obj["metadata"]}}
+
+
 def pod_view(raw: RawObject, *, uid: str = "") -> PodView:
     """Return a pod as the components see it."""
+    raw = in_the_shop(raw)
     raw["metadata"].setdefault("uid", uid or f"uid-{raw['metadata']['name']}")
     return view.pod_views()(msgspec.json.decode(msgspec.json.encode(raw), type=view._Pod))
 

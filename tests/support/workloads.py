@@ -1,7 +1,7 @@
 """A cluster in which the sandbox's controllers run, with kubelets just good enough to start and stop pods."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import datetime, timedelta
 from random import Random
@@ -21,8 +21,7 @@ from haulout.sandbox.controllers import ALL, Caches, Controller, Controllers
 from haulout.sandbox.controllers.conditions import stamp
 from haulout.sandbox.controllers.objects import PODS, Pod
 from haulout.sandbox.controllers.placement import target_node
-
-SHOP = "shop"
+from support.builders import SHOP
 
 
 class FakeKubelets(Controller[str]):
@@ -285,46 +284,6 @@ def ready_pods(pods: Sequence[RawObject]) -> int:
 def staying_pods(pods: Sequence[RawObject]) -> int:
     """Count the pods that nobody asked to stop."""
     return sum("deletionTimestamp" not in pod["metadata"] for pod in pods)
-
-
-def a_template(labels: Mapping[str, str], *, image: str = "example/main:1", **spec: Any) -> RawObject:
-    """Return a pod template."""
-    containers = [{"name": "main", "image": image}]
-    return {
-        "metadata": {"labels": dict(labels)},
-        "spec": {"containers": containers, "terminationGracePeriodSeconds": 30, **spec},
-    }
-
-
-def a_workload(kind: str, name: str = "cart", *, template: RawObject | None = None, **spec: Any) -> RawObject:
-    """Return a workload whose pods have the label `app` with its name."""
-    labels = {"app": name}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": kind,
-        "metadata": {"name": name, "namespace": SHOP},
-        "spec": {"selector": {"matchLabels": labels}, "template": template or a_template(labels), **spec},
-    }
-
-
-def a_job(name: str = "report", *, template: RawObject | None = None, **spec: Any) -> RawObject:
-    """Return a job."""
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name, "namespace": SHOP},
-        "spec": {"template": template or a_template({}, restartPolicy="Never"), **spec},
-    }
-
-
-def a_budget(name: str = "cart", *, app: str = "cart", **spec: Any) -> RawObject:
-    """Return a disruption budget for the pods with the label `app`."""
-    return {
-        "apiVersion": "policy/v1",
-        "kind": "PodDisruptionBudget",
-        "metadata": {"name": name, "namespace": SHOP},
-        "spec": {"selector": {"matchLabels": {"app": app}}, **spec},
-    }
 
 
 def condition(status: RawObject, kind: str) -> tuple[str, str]:

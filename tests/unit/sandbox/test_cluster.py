@@ -8,7 +8,7 @@ from haulout.core.clock import Clock
 from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.sandbox.cluster import Cluster
 from haulout.sandbox.nodes import Machine
-from support.workloads import SHOP, a_workload
+from support.builders import SHOP, a_workload
 
 TWO_MINUTES = timedelta(minutes=2)
 
@@ -27,7 +27,7 @@ def phases(cluster: Cluster) -> list[str]:
 async def test_a_deployment_comes_to_life(clock: Clock) -> None:
     cluster = a_cluster(clock)
     async with cluster.running():
-        cluster.api.put(a_workload("Deployment", replicas=4))
+        cluster.api.put(a_workload("Deployment", "shop/cart", replicas=4))
         await clock.sleep(TWO_MINUTES)
         assert phases(cluster) == ["Running"] * 4
         assert {pod["spec"]["nodeName"] for pod in cluster.api.objects("pods")} == {"n0", "n1", "n2"}
@@ -38,7 +38,7 @@ async def test_what_is_paused_does_nothing_and_catches_up_when_it_is_resumed(clo
     cluster = a_cluster(clock)
     async with cluster.running():
         cluster.pause("scheduler")
-        cluster.api.put(a_workload("Deployment", replicas=4))
+        cluster.api.put(a_workload("Deployment", "shop/cart", replicas=4))
         await clock.sleep(TWO_MINUTES)
         assert phases(cluster) == ["Pending"] * 4
         cluster.resume("scheduler")
@@ -51,7 +51,7 @@ async def test_each_component_survives_a_pause_of_no_length(clock: Clock) -> Non
     async with cluster.running():
         cluster.pause(*cluster.components)
         cluster.resume(*cluster.components)
-        cluster.api.put(a_workload("StatefulSet", replicas=2))
+        cluster.api.put(a_workload("StatefulSet", "shop/cart", replicas=2))
         await clock.sleep(TWO_MINUTES)
         assert phases(cluster) == ["Running"] * 2
 
@@ -66,7 +66,7 @@ def test_the_same_seed_gives_the_same_history() -> None:
         clock = VirtualClock()
         cluster = a_cluster(clock)
         async with cluster.running():
-            cluster.api.put(a_workload("Deployment", replicas=3))
+            cluster.api.put(a_workload("Deployment", "shop/cart", replicas=3))
             await clock.sleep(TWO_MINUTES)
         return [(write.at, write.who, write.verb, write.path, write.after) for write in cluster.api.history]
 

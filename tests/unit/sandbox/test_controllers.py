@@ -8,8 +8,8 @@ import msgspec
 from haulout.core.clock import Clock
 from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.sandbox.controllers.objects import BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, STATEFUL_SETS
-from support.builders import a_node
-from support.workloads import SHOP, World, a_budget, a_job, a_template, a_workload
+from support.builders import SHOP, a_budget, a_job, a_node, a_template, a_workload
+from support.workloads import World
 
 RESTART = {"template": {"metadata": {"annotations": {"restarted": "now"}}}}
 

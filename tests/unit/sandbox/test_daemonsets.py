@@ -19,8 +19,8 @@ from haulout.sandbox.controllers.objects import (
     Node,
 )
 from haulout.sandbox.controllers.placement import should_run, wishes_of
-from support.builders import a_node
-from support.workloads import SHOP, World, a_template, a_workload, ready_pods
+from support.builders import SHOP, a_node, a_template, a_workload
+from support.workloads import World, ready_pods
 
 
 @pytest.fixture

@@ -21,7 +21,8 @@ from haulout.sandbox.controllers.objects import (
     RollingDeployment,
 )
 from haulout.sandbox.controllers.rollouts import limits, marks, rolling, scaling
-from support.workloads import SHOP, World, a_template, a_workload, condition, ready_pods, staying_pods
+from support.builders import SHOP, a_template, a_workload
+from support.workloads import World, condition, ready_pods, staying_pods
 
 
 @pytest.fixture
@@ -202,7 +203,7 @@ async def test_a_name_that_is_taken_by_a_stranger_is_avoided(world: World) -> No
         await world.delete(DEPLOYMENTS, "cart")
         await world.delete(REPLICA_SETS, name)
         stranger = a_workload("ReplicaSet", name, replicas=0, template=a_template({"app": name}, image="other"))
-        world.cluster.put(stranger)
+        world.cluster.put(stranger.in_namespace(SHOP))
         await create(world, replicas=1)
         await world.settle()
     assert len(world.names("replicasets")) == 2

@@ -9,8 +9,8 @@ from haulout.core.clock import Clock
 from haulout.errors import TooManyRequests
 from haulout.sandbox.controllers import Deployments, Disruption, ReplicaSets, StatefulSets
 from haulout.sandbox.controllers.objects import BUDGETS, DEPLOYMENTS, PODS, STATEFUL_SETS
-from support.builders import a_pod
-from support.workloads import SHOP, World, a_budget, a_workload, condition, ready_pods
+from support.builders import SHOP, a_budget, a_pod, a_workload
+from support.workloads import World, condition, ready_pods
 
 
 @pytest.fixture

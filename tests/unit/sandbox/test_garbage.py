@@ -8,8 +8,8 @@ from haulout.core.clock import Clock
 from haulout.kube.objects import RawObject
 from haulout.sandbox.controllers import Deployments, Garbage, ReplicaSets
 from haulout.sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS, REPLICA_SETS
-from support.builders import a_config_map
-from support.workloads import SHOP, World, a_workload
+from support.builders import SHOP, a_config_map, a_workload
+from support.workloads import World
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from haulout.core.clock import Clock
 from haulout.sandbox.controllers import Garbage, Jobs
 from haulout.sandbox.controllers.jobs import FINALIZER
 from haulout.sandbox.controllers.objects import JOBS, PODS
-from support.workloads import SHOP, World, a_job, condition, staying_pods
+from support.builders import SHOP, a_job
+from support.workloads import World, condition, staying_pods
 
 
 @pytest.fixture

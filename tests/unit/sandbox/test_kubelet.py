@@ -12,7 +12,8 @@ from haulout.kube.resources import NODES, PODS
 from haulout.sandbox.nodes import Delays, Machine, Span
 from haulout.sandbox.nodes.delays import back_off
 from haulout.sandbox.nodes.kubelet import LEASE_NAMESPACE
-from support.nodes import HOUR, MINUTE, SECOND, World, a_pod, a_world, pod_view
+from support.builders import a_pod
+from support.nodes import HOUR, MINUTE, SECOND, World, a_world, pod_view
 
 SLOW = {"start-seconds": "5", "ready-seconds": "3", "stop-seconds": "4"}
 STATIC = {"metadata": {"name": "proxy"}, "spec": {"containers": [{"name": "proxy", "image": "example/proxy"}]}}

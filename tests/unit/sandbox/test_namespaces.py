@@ -7,8 +7,8 @@ import pytest
 from haulout.core.clock import Clock
 from haulout.sandbox.controllers import Deployments, Namespaces, ReplicaSets
 from haulout.sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS
-from support.builders import a_config_map
-from support.workloads import SHOP, World, a_workload
+from support.builders import SHOP, a_config_map, a_workload
+from support.workloads import World
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ from haulout.kube.objects import RawObject, Taint
 from haulout.sandbox.nodes import Kubelets
 from haulout.sandbox.nodes.health import leaves_at
 from haulout.sandbox.nodes.specs import Toleration
-from support.nodes import HOUR, MINUTE, SECOND, World, a_pod, a_world
+from support.builders import a_pod
+from support.nodes import HOUR, MINUTE, SECOND, World, a_world
 
 UNREACHABLE = {"unreachable:NoSchedule", "unreachable:NoExecute"}
 FOREVER = [{"operator": "Exists"}]

@@ -6,8 +6,8 @@ from haulout.core.clock import Clock
 from haulout.kube.patches import merge_patch
 from haulout.sandbox.controllers import PodCollector, StatefulSets
 from haulout.sandbox.controllers.objects import NODES, PODS, STATEFUL_SETS
-from support.builders import a_node
-from support.workloads import SHOP, World, a_workload, is_ready
+from support.builders import SHOP, a_node, a_workload
+from support.workloads import World, is_ready
 
 
 @pytest.fixture

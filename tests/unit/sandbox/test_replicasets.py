@@ -19,7 +19,8 @@ from haulout.sandbox.controllers.objects import (
     PodStatus,
 )
 from haulout.sandbox.controllers.replicasets import victims
-from support.workloads import SHOP, World, a_workload, staying_pods
+from support.builders import SHOP, a_workload
+from support.workloads import World, staying_pods
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 

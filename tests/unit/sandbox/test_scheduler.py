@@ -1,6 +1,7 @@
 """The scheduler: every pod gets the right node, once, whatever happens on the way."""
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,8 @@ from haulout.kube.objects import RawObject
 from haulout.sandbox.nodes import Machine, scheduler
 from haulout.sandbox.nodes.placement import Fleet, Occupancy, Placement, place
 from haulout.sandbox.nodes.view import NodeView
-from support.nodes import HOUR, MINUTE, NAMESPACE, SECOND, World, a_pod, a_world, node_view, pod_view
+from support.builders import a_pod
+from support.nodes import HOUR, MINUTE, NAMESPACE, SECOND, World, a_world, node_view, pod_view
 
 TOLERATE_ALL = [{"operator": "Exists"}]
 APP = {"app": "cart"}
@@ -39,7 +41,7 @@ def spread_over(key: str, *, skew: int = 1, **more: Any) -> list[RawObject]:
     return [constraint | {"labelSelector": {"matchLabels": APP}}]
 
 
-def placed(pod: RawObject, *nodes: NodeView, beside: dict[str, list[RawObject]] | None = None) -> Placement:
+def placed(pod: RawObject, *nodes: NodeView, beside: Mapping[str, Sequence[RawObject]] | None = None) -> Placement:
     """Return the decision for a pod, with other pods on nodes already."""
     occupancy = Occupancy()
     for node, others in (beside or {}).items():

@@ -10,7 +10,8 @@ from haulout.kube.patches import merge_patch
 from haulout.sandbox.controllers import StatefulSets
 from haulout.sandbox.controllers.objects import PODS, STATEFUL_SETS
 from haulout.sandbox.controllers.statefulsets import POD_INDEX, POD_NAME, REVISION
-from support.workloads import SHOP, World, a_template, a_workload, is_ready, ready_pods, staying_pods
+from support.builders import SHOP, a_template, a_workload
+from support.workloads import World, is_ready, ready_pods, staying_pods
 
 
 @pytest.fixture
