@@ -23,9 +23,9 @@ _NEED_A_CLUSTER = {"behaviour", "cluster"}
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--backend",
-        choices=["memory", "real"],
-        default="memory",
-        help="the cluster that behaviour tests run on: in memory (default), or a real control plane",
+        choices=["sandbox", "real"],
+        default="sandbox",
+        help="the cluster that behaviour tests run on: the sandbox (default), or a real control plane",
     )
 
 

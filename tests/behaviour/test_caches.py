@@ -17,9 +17,11 @@ from haulout.kube.objects import Object
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import PODS, Resource
 from haulout.kube.rows import PodRow, pod_rows
-from support.backends import Cluster, eventually
+from support.backends import Cluster
 from support.builders import a_config_map, a_pod
+from support.eventually import eventually
 
+TWO_MINUTES = timedelta(minutes=2)
 MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=Object)
 
 
@@ -182,7 +184,7 @@ async def test_a_server_that_is_killed_again_and_again_is_followed_on(cluster: C
             await client.create(MAPS, a_config_map(f"before-{round_}"), namespace=cluster.namespace)
             await cluster.crash()
             await client.create(MAPS, a_config_map(f"after-{round_}"), namespace=cluster.namespace)
-        await eventually(cluster.clock, partial(shows_what_there_is, cache, client, cluster), within=90)
+        await eventually(cluster.clock, partial(shows_what_there_is, cache, client, cluster), within=TWO_MINUTES)
         assert len(cache) == 6
         assert {key: row.uid for key, row in journal.rows.items()} == {row.key: row.uid for row in cache.all()}
 
@@ -208,7 +210,7 @@ async def test_a_server_that_was_set_back_is_followed_from_where_it_is(cluster: 
         wire.cut()
         wire.mend()
         written = await writer.create(MAPS, a_config_map("new"), namespace=cluster.namespace)
-        await eventually(cluster.clock, lambda: cache.get(written.key) is not None, within=90)
+        await eventually(cluster.clock, lambda: cache.get(written.key) is not None, within=TWO_MINUTES)
 
 
 async def test_who_wrote_can_wait_until_the_cache_has_seen_it(cluster: Cluster) -> None:
@@ -241,7 +243,7 @@ async def test_through_any_trouble_handlers_and_cache_and_server_agree_in_the_en
                 case 5:
                     await cluster.clock.sleep(timedelta(seconds=chance.random()))
         wire.mend()
-        await eventually(cluster.clock, partial(shows_what_there_is, cache, writer, cluster), within=120)
+        await eventually(cluster.clock, partial(shows_what_there_is, cache, writer, cluster), within=TWO_MINUTES)
         assert {row.key: row for row in cache.all()} == journal.rows
 
 

@@ -9,8 +9,9 @@ from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder, reference
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import EVENTS, NODES, PODS
-from support.backends import Cluster, eventually
+from support.backends import Cluster
 from support.builders import a_node, a_pod
+from support.eventually import eventually
 
 
 @asynccontextmanager

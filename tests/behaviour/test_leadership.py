@@ -13,8 +13,9 @@ from haulout.kube.leader import LeaderElection
 from haulout.kube.objects import Object
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import LEASES, Resource
-from support.backends import Cluster, Wire, eventually
+from support.backends import Cluster, Wire
 from support.builders import a_config_map
+from support.eventually import eventually
 
 MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=Object)
 
@@ -117,7 +118,7 @@ async def test_a_leader_whose_line_is_cut_is_succeeded(cluster: Cluster) -> None
         deposed = election.leader()
         assert deposed is not None
         deposed.wire.cut()
-        await eventually(cluster.clock, lambda: election.another_than(deposed), within=10)
+        await eventually(cluster.clock, lambda: election.another_than(deposed), within=timedelta(seconds=10))
         deposed.wire.mend()
         await cluster.clock.sleep(timedelta(seconds=2))
 
@@ -127,7 +128,7 @@ async def test_a_leader_whose_line_is_silent_is_succeeded(cluster: Cluster) -> N
         deposed = election.leader()
         assert deposed is not None
         deposed.wire.silence()
-        await eventually(cluster.clock, lambda: election.another_than(deposed), within=10)
+        await eventually(cluster.clock, lambda: election.another_than(deposed), within=timedelta(seconds=10))
         deposed.wire.mend()
         await cluster.clock.sleep(timedelta(seconds=2))
 
@@ -138,14 +139,14 @@ async def test_a_leader_that_stops_cleanly_hands_over_at_once(cluster: Cluster) 
         assert retired is not None
         election.tasks[retired.name].cancel()
         # Far less than the lease lasts: without a release nobody could lead by then.
-        await eventually(cluster.clock, lambda: election.another_than(retired), within=60)
+        await eventually(cluster.clock, lambda: election.another_than(retired), within=timedelta(seconds=60))
 
 
 async def test_a_server_that_is_killed_ends_in_one_leader(cluster: Cluster) -> None:
     async with an_election(cluster) as election:
         for _ in range(2):
             await cluster.crash()
-            await eventually(cluster.clock, lambda: election.leader() is not None, within=30)
+            await eventually(cluster.clock, lambda: election.leader() is not None, within=timedelta(seconds=30))
             await cluster.clock.sleep(timedelta(seconds=1))
 
 
@@ -156,5 +157,5 @@ async def test_a_lease_that_is_deleted_ends_in_one_leader(cluster: Cluster) -> N
         await eventually(cluster.clock, lambda: all(candidate.election.leader for candidate in election.candidates))
         await admin.delete(LEASES, "leader", namespace=cluster.namespace)
         await cluster.clock.sleep(timedelta(seconds=1))
-        await eventually(cluster.clock, lambda: election.leader() is not None, within=10)
+        await eventually(cluster.clock, lambda: election.leader() is not None, within=timedelta(seconds=10))
     assert (await admin.get(LEASES, "leader", namespace=cluster.namespace)).spec.holder_identity == ""

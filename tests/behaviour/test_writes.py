@@ -23,8 +23,9 @@ from haulout.kube.patches import (
     strategic_patch,
 )
 from haulout.kube.resources import LEASES, NODES, PODS, Resource
-from support.backends import Cluster, eventually
+from support.backends import Cluster
 from support.builders import a_config_map, a_node, a_pod
+from support.eventually import eventually
 
 MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=RawObject)
 RAW_NODES = NODES.of(RawObject)
@@ -246,7 +247,7 @@ async def test_an_apply_owns_its_fields_until_another_takes_them_by_force(cluste
     wanted = a_config_map("a", x="1")
     await client.patch(MAPS, "a", apply_patch(wanted), namespace=cluster.namespace)
     theirs = apply_patch(a_config_map("a", x="2"))
-    with pytest.raises(errors.Conflict, match='conflict with "haulout": .data.x'):
+    with pytest.raises(errors.Conflict, match=r'conflict with "haulout": \.data\.x'):
         await other.patch(MAPS, "a", theirs, namespace=cluster.namespace)
     taken = await other.patch(MAPS, "a", theirs, namespace=cluster.namespace, force=True)
     assert taken["data"] == {"x": "2"}

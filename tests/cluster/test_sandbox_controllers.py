@@ -36,8 +36,8 @@ from haulout.sandbox.controllers.objects import (
     STATEFUL_SETS,
     Pod,
 )
-from support.backends import eventually
 from support.builders import a_budget, a_job, a_node, a_template, a_workload
+from support.eventually import eventually
 from support.workloads import FakeKubelets
 
 pytestmark = pytest.mark.real_time
@@ -77,7 +77,7 @@ class Bench:
             told = (await self.get(resource, name)).get("status", {})
             return all(told.get(key, 0) == value for key, value in status.items())
 
-        await eventually(self.clock, shows, within=20)
+        await eventually(self.clock, shows, within=timedelta(seconds=20))
 
     async def kubectl(self, *arguments: str) -> str:
         """Return what kubectl says."""
@@ -169,7 +169,7 @@ async def test_a_namespace_is_emptied_before_it_goes(bench: Bench) -> None:
             return True
         return False
 
-    await eventually(bench.clock, gone, within=20)
+    await eventually(bench.clock, gone, within=timedelta(seconds=20))
 
 
 async def test_they_leave_what_the_real_controllers_leave(

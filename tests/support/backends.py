@@ -1,11 +1,12 @@
-"""The clusters that behaviour tests run on: one in memory on simulated time, and a real one.
+"""The clusters that behaviour tests run on: the sandbox on simulated time, and a real one.
 
-A test takes the `cluster` fixture and does not know which it has. Where the two differ, the one in memory is wrong.
+A test takes the `cluster` fixture and does not know which it has. Where the two differ, the sandbox is wrong.
+`support.clusters` has whole clusters, with nodes and workloads; these here are bare API servers.
 """
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
@@ -61,19 +62,8 @@ class Cluster(Protocol):
         ...
 
 
-async def eventually(clock: Clock, check: Callable[[], bool | Awaitable[bool]], *, within: float = 60) -> None:
-    """Return as soon as `check` holds; fail if that takes more than `within` seconds."""
-    end = clock.monotonic() + within
-    while True:
-        held = check()
-        if held if isinstance(held, bool) else await held:
-            return
-        assert clock.monotonic() < end, f"not within {within:g} s: {check}"
-        await clock.sleep(timedelta(milliseconds=20))
-
-
-class MemoryWire:
-    """The line to the cluster in memory."""
+class SandboxWire:
+    """The line to the sandbox."""
 
     def __init__(self, transport: InProcessTransport) -> None:
         self._transport = transport
@@ -92,8 +82,8 @@ class MemoryWire:
         self._transport.silence()
 
 
-class InMemory:
-    """The cluster in memory."""
+class Sandbox:
+    """A sandbox without controllers."""
 
     namespace = "test"
     prefix = "test"
@@ -112,7 +102,7 @@ class InMemory:
         transport = self.cluster.transport()
         self._transports.append(transport)
         seed = len(self._transports)
-        return Client(transport, clock=self.clock, random=random.Random(seed)), MemoryWire(transport)
+        return Client(transport, clock=self.clock, random=random.Random(seed)), SandboxWire(transport)
 
     async def crash(self) -> None:
         """Break every connection; refuse new ones for three seconds."""

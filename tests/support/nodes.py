@@ -23,10 +23,12 @@ from haulout.kube.events import EventRecorder
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import PODS
 from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from haulout.sandbox.narration import latest
 from haulout.sandbox.nodes import Delays, Kubelets, Machine, NodeLifecycle, Scheduler, View, view
 from haulout.sandbox.nodes.placement import ZONE
 from haulout.sandbox.nodes.view import NodeView, PodView
 from support.builders import SHOP
+from support.eventually import eventually
 
 NAMESPACE = SHOP
 SECOND = timedelta(seconds=1)
@@ -152,9 +154,8 @@ class World:
     async def until(self, check: Callable[[], bool], *, within: timedelta = MINUTE) -> float:
         """Wait until `check` holds; return how many seconds that took."""
         began = self.clock.monotonic()
-        while not check():
-            assert self.clock.monotonic() - began < within.total_seconds(), f"not within {within}: {check}"
-            await self.clock.sleep(timedelta(milliseconds=100))
+        every = timedelta(milliseconds=100)
+        await eventually(self.clock, check, within=within, every=every, happened=lambda: latest(self.api.history))
         return self.clock.monotonic() - began
 
     async def pass_time(self, duration: timedelta) -> None:

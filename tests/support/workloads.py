@@ -22,6 +22,7 @@ from haulout.sandbox.controllers.conditions import stamp
 from haulout.sandbox.controllers.objects import PODS, Pod
 from haulout.sandbox.controllers.placement import target_node
 from support.builders import SHOP
+from support.looking import moments
 
 
 class FakeKubelets(Controller[str]):
@@ -232,25 +233,11 @@ class World:
 
     def most(self, count: Callable[[Sequence[RawObject]], int]) -> int:
         """Return the most that `count` makes of all pods, at any revision."""
-        return max(self._counts(count))
+        return max(map(count, moments(self.cluster.history, "pods")), default=0)
 
     def least(self, count: Callable[[Sequence[RawObject]], int], *, since: int) -> int:
         """Return the least that `count` makes of all pods, at any revision after `since`."""
-        return min(self._counts(count, since=since))
-
-    def _counts(self, count: Callable[[Sequence[RawObject]], int], *, since: int = 0) -> list[int]:
-        pods: dict[str, RawObject] = {}
-        counts = [0] if not since else []
-        for write in self.cluster.history:
-            if write.kind.plural != "pods":
-                continue
-            if write.after is None:
-                del pods[write.key]
-            else:
-                pods[write.key] = write.after
-            if write.revision > since:
-                counts.append(count(list(pods.values())))
-        return counts
+        return min(map(count, moments(self.cluster.history, "pods", since=since)))
 
     async def change(self, resource: Any, name: str, **fields: Any) -> None:
         """Merge `fields` into an object, as a person would."""
@@ -267,28 +254,3 @@ class World:
             await self.client.delete(resource, name, namespace=SHOP, **options)
         except NotFound:
             return
-
-
-def is_ready(pod: RawObject) -> bool:
-    """Tell whether a pod serves and was not asked to stop."""
-    conditions = pod["status"].get("conditions", ())
-    ready = any(it["type"] == "Ready" and it["status"] == "True" for it in conditions)
-    return ready and "deletionTimestamp" not in pod["metadata"]
-
-
-def ready_pods(pods: Sequence[RawObject]) -> int:
-    """Count the pods that serve."""
-    return sum(is_ready(pod) for pod in pods)
-
-
-def staying_pods(pods: Sequence[RawObject]) -> int:
-    """Count the pods that nobody asked to stop."""
-    return sum("deletionTimestamp" not in pod["metadata"] for pod in pods)
-
-
-def condition(status: RawObject, kind: str) -> tuple[str, str]:
-    """Return the status and the reason of a condition."""
-    for it in status.get("conditions", ()):
-        if it["type"] == kind:
-            return it["status"], it.get("reason", "")
-    return "", ""

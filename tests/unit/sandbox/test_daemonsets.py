@@ -20,7 +20,8 @@ from haulout.sandbox.controllers.objects import (
 )
 from haulout.sandbox.controllers.placement import should_run, wishes_of
 from support.builders import SHOP, a_node, a_template, a_workload
-from support.workloads import World, ready_pods
+from support.looking import ready_pods
+from support.workloads import World
 
 
 @pytest.fixture

@@ -22,7 +22,8 @@ from haulout.sandbox.controllers.objects import (
 )
 from haulout.sandbox.controllers.rollouts import limits, marks, rolling, scaling
 from support.builders import SHOP, a_template, a_workload
-from support.workloads import World, condition, ready_pods, staying_pods
+from support.looking import condition, ready_pods, staying_pods
+from support.workloads import World
 
 
 @pytest.fixture

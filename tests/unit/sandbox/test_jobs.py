@@ -10,7 +10,8 @@ from haulout.sandbox.controllers import Garbage, Jobs
 from haulout.sandbox.controllers.jobs import FINALIZER
 from haulout.sandbox.controllers.objects import JOBS, PODS
 from support.builders import SHOP, a_job
-from support.workloads import World, condition, staying_pods
+from support.looking import condition, staying_pods
+from support.workloads import World
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from haulout.kube.patches import merge_patch
 from haulout.sandbox.controllers import PodCollector, StatefulSets
 from haulout.sandbox.controllers.objects import NODES, PODS, STATEFUL_SETS
 from support.builders import SHOP, a_node, a_workload
-from support.workloads import World, is_ready
+from support.looking import is_ready
+from support.workloads import World
 
 
 @pytest.fixture

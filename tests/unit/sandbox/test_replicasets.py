@@ -20,7 +20,8 @@ from haulout.sandbox.controllers.objects import (
 )
 from haulout.sandbox.controllers.replicasets import victims
 from support.builders import SHOP, a_workload
-from support.workloads import World, staying_pods
+from support.looking import staying_pods
+from support.workloads import World
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 

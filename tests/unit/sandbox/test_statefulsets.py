@@ -11,7 +11,8 @@ from haulout.sandbox.controllers import StatefulSets
 from haulout.sandbox.controllers.objects import PODS, STATEFUL_SETS
 from haulout.sandbox.controllers.statefulsets import POD_INDEX, POD_NAME, REVISION
 from support.builders import SHOP, a_template, a_workload
-from support.workloads import World, is_ready, ready_pods, staying_pods
+from support.looking import is_ready, ready_pods, staying_pods
+from support.workloads import World
 
 
 @pytest.fixture
