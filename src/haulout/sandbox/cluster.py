@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
@@ -24,6 +24,7 @@ from haulout.sandbox.apiserver import ApiServer, InProcessTransport
 from haulout.sandbox.controllers import ALL, Controllers
 from haulout.sandbox.nodes import Delays, Kubelets, NodeLifecycle, Scheduler, View
 
+T = TypeVar("T")
 _Run = Callable[[], Coroutine[Any, Any, Any]]
 
 _REPORTERS = {"kubelets": "kubelet", "scheduler": "default-scheduler", "node-lifecycle": "node-controller"}
@@ -73,6 +74,7 @@ class Cluster:
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[str, asyncio.Task[Any]] = {}
         self._paused: set[str] = set()
+        self._guests: dict[asyncio.Task[Any], None] = {}  # a set with an order, so that runs repeat themselves
 
     @property
     def components(self) -> tuple[str, ...]:
@@ -84,6 +86,14 @@ class Cluster:
         if name not in self.transports:
             self.transports[name] = self.api.transport(name)
         return self.transports[name]
+
+    def renew_transport(self, name: str) -> InProcessTransport:
+        """Return a new way in for a process that starts; the faults told of the one before are its faults, too."""
+        renewed, old = self.api.transport(name), self.transports.get(name)
+        if old is not None:
+            renewed.faults = old.faults
+        self.transports[name] = renewed
+        return renewed
 
     def client(self, name: str) -> Client:
         """Return a client for the process called `name`."""
@@ -105,8 +115,18 @@ class Cluster:
                 yield self
             finally:
                 self._group = None
-                for task in (*self._tasks.values(), *running):
+                for task in (*self._guests, *self._tasks.values(), *running):
                     task.cancel()
+
+    def host(self, program: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
+        """Run something else beside the components, until it ends or the cluster does."""
+        if self._group is None:
+            program.close()
+            raise RuntimeError("the cluster is not running")
+        task = self._group.create_task(program, name=name)
+        self._guests[task] = None
+        task.add_done_callback(self._guests.pop)
+        return task
 
     def pause(self, *names: str) -> None:
         """Stop components: they do nothing until they are resumed."""

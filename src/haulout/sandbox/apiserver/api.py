@@ -26,6 +26,7 @@ from haulout.sandbox.apiserver.transport import USUAL_LATENCY, InProcessTranspor
 from haulout.sandbox.apiserver.writes import Target
 
 _TEST = "test"
+_CONTENT = ("name", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
 
 
 class ApiServer:
@@ -49,7 +50,7 @@ class ApiServer:
         self._clock = clock
         self._store = Store(clock, window=window)
         self._server = Server(self._store, clock, random, watch_lists=watch_lists, defaulting=defaulting)
-        self._transports = 0
+        self._transports: list[InProcessTransport] = []
 
     @property
     def revision(self) -> int:
@@ -63,9 +64,10 @@ class ApiServer:
 
     def transport(self, name: str = "", *, latency: timedelta = USUAL_LATENCY) -> InProcessTransport:
         """Return a way into the cluster for one process; `name` is who it is in the history."""
-        self._transports += 1
-        name = name or f"client-{self._transports}"
-        return InProcessTransport(self._server, self._store, self._clock, name=name, latency=latency)
+        name = name or f"client-{len(self._transports) + 1}"
+        made = InProcessTransport(self._server, self._store, self._clock, name=name, latency=latency)
+        self._transports.append(made)
+        return made
 
     def know(self, kind: Kind) -> None:
         """Serve one more kind; one that is already served stays."""
@@ -112,6 +114,22 @@ class ApiServer:
     def compact(self) -> None:
         """Forget history: a watch from, or a page at, any revision seen before gets 410. Open watches go on."""
         self._store.compact()
+
+    async def restart(self, *, lasting: timedelta = timedelta(seconds=3)) -> None:
+        """Go down, breaking all connections, and come up again: what is stored stays, watches from before get 410."""
+        self._server.is_down = True
+        for transport in self._transports:
+            transport.disconnect()
+        await self._clock.sleep(lasting)
+        self._store.restart()
+        self._server.is_down = False
+
+    def recreate(self, plural: str, name: str, namespace: str = "default") -> JsonObject:
+        """Delete an object and create it again under the same name: its content, but another uid."""
+        old = self.get(plural, name, namespace)
+        self.remove(plural, name, namespace)
+        old["metadata"] = {field: old["metadata"][field] for field in _CONTENT if field in old["metadata"]}
+        return self.put(old)
 
     def finish_deletion(self, name: str = "", namespace: str = "default") -> None:
         """Do what the kubelet does when the containers of a pod have stopped; without a name, for all terminating."""

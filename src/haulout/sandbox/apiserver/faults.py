@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Generic, TypedDict, TypeVar, Unpack
 
+import msgspec
+
 from haulout.errors import KubeError, Unreachable
 from haulout.kube.transport import Request, Response
 from haulout.sandbox.apiserver.status import answer as json_answer
@@ -44,6 +46,7 @@ class RequestPlan:
     never_answers: bool = False
     arrives_late: timedelta | None = None
     as_of: int | None = None
+    behind: timedelta | None = None
 
 
 @dataclass(slots=True)
@@ -57,7 +60,7 @@ class LinePlan:
     then_fails: KubeError | None = None  # after it
 
 
-@dataclass(slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True, eq=False)
 class Rule(Generic[Plan]):
     """One fault and whom it strikes."""
 
@@ -91,6 +94,11 @@ class Faults:
         """Forget all rules."""
         self._requests.clear()
         self._lines.clear()
+
+    def lift(self, *rules: Rule[RequestPlan] | Rule[LinePlan]) -> None:
+        """Forget these rules, spent or not."""
+        self._requests = [rule for rule in self._requests if rule not in rules]
+        self._lines = [rule for rule in self._lines if rule not in rules]
 
     def for_request(self, request: Request) -> RequestPlan:
         """Return what happens to `request`."""
@@ -152,11 +160,17 @@ class Faults:
 
         return self._on_requests(strike, when)
 
-    def stale(self, revision: int, **when: Unpack[When]) -> Rule[RequestPlan]:
-        """Serve reads, and the first events of watches that start with all objects, as of an older revision."""
+    def stale(self, as_of: int | timedelta, **when: Unpack[When]) -> Rule[RequestPlan]:
+        """Serve reads, and the first events of watches that start with all objects, as they were.
+
+        That is at an older revision, or so long ago.
+        """
 
         def strike(plan: RequestPlan) -> None:
-            plan.as_of = revision
+            if isinstance(as_of, timedelta):
+                plan.behind = as_of
+            else:
+                plan.as_of = as_of
 
         return self._on_requests(strike, when)
 
@@ -175,6 +189,11 @@ class Faults:
     def repeat(self, **when: Unpack[When]) -> Rule[LinePlan]:
         """Deliver an event twice."""
         return self.tamper(lambda line: [line, line], **when)
+
+    def expire(self, **when: Unpack[When]) -> Rule[LinePlan]:
+        """Say in the middle of a watch, instead of an event, that its revision is too old (410)."""
+        error = msgspec.json.encode({"type": "ERROR", "object": generic(410)})
+        return self.tamper(lambda _: [error], **when)
 
     def late(self, by: timedelta, **when: Unpack[When]) -> Rule[LinePlan]:
         """Hold up an event, and all that follow it."""

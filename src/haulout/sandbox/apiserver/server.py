@@ -80,6 +80,7 @@ class Server:
         self.writer = Writer(store, clock, random, defaulting=defaulting)
         self.kinds = Catalogue([*KINDS, *ALL])
         self.watch_lists = watch_lists
+        self.is_down = False  # it answers nobody then: transports see to that
         self._store = store
         self._clock = clock
         self._random = random
@@ -403,8 +404,8 @@ class Server:
             objects = self._store.at(chosen.kind, fresh).values()
             # Without watch lists there are legacy initial events, but their end is not marked.
             watch.begin((obj for obj in objects if chosen.matches(obj)), mark_end=bookmarks and self.watch_lists)
-        elif since < self._store.compacted:
-            said = f"too old resource version: {since} ({self._store.compacted})"
+        elif since < self._store.oldest_watch:
+            said = f"too old resource version: {since} ({self._store.oldest_watch})"
             watch.fail(status.expired(said).status)
         return watch
 

@@ -78,6 +78,7 @@ class Store:
         self._objects: dict[str, dict[str, JsonObject]] = {}
         self.revision = FIRST_REVISION
         self.compacted = FIRST_REVISION
+        self._watched_since = FIRST_REVISION
         self.history: list[Write] = []
         self.bells = Bells()
         self.observers: list[Callable[[Write], None]] = []  # hear of each write at once, and may write themselves
@@ -111,6 +112,20 @@ class Store:
     def since(self, revision: int) -> list[Write]:
         """Return the writes after `revision`."""
         return self.history[bisect_right(self.history, revision, key=lambda write: write.revision) :]
+
+    @property
+    def oldest_watch(self) -> int:
+        """Return the oldest revision from which a watch may start."""
+        return max(self.compacted, self._watched_since)
+
+    def revision_at(self, instant: datetime) -> int:
+        """Return the revision that was the latest at `instant`."""
+        before = bisect_right(self.history, instant, key=lambda write: write.at)
+        return self.history[before - 1].revision if before else FIRST_REVISION
+
+    def restart(self) -> None:
+        """Forget what a server that starts does not know: its memory of recent events, from which watches are told."""
+        self._watched_since = self.revision
 
     def compact(self) -> None:
         """Forget every revision that anyone has seen: also the latest, since compaction takes a revision itself."""

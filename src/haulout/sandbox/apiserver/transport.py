@@ -50,6 +50,11 @@ class Line:
             self.is_frozen = is_frozen
         self.bells.ring()
 
+    def drop(self) -> None:
+        """Break what is under way; what begins from now on is not concerned."""
+        self.breaks += 1
+        self.bells.ring()
+
     async def wait(self, duration: timedelta | None, *, breaks: int, until: Callable[[], bool] = lambda: False) -> bool:
         """Let time pass (None: for ever) unless `until` comes before; return False if the line broke."""
         bell = asyncio.Event()
@@ -87,6 +92,10 @@ class InProcessTransport:
         """Partition: requests fail at once, those under way and all streams break."""
         self._line.change(is_cut=True)
 
+    def disconnect(self) -> None:
+        """Break requests under way and all streams; new ones go through."""
+        self._line.drop()
+
     def silence(self) -> None:
         """Freeze: the server accepts requests and says nothing any more, on streams neither."""
         self._line.change(is_frozen=True)
@@ -117,13 +126,17 @@ class InProcessTransport:
 
     async def close(self) -> None:
         """Give up all connections, for good."""
+        self.sever()
+
+    def sever(self) -> None:
+        """Cut it off for good: it cannot be mended."""
         self._is_closed = True
         self.cut()
 
     async def _exchange(self, request: Request) -> Response | Watch:
         self.requests.append(Asked(self._clock.now(), request))
         plan = self.faults.for_request(request)
-        if self._line.is_cut or self._is_closed:
+        if self._line.is_cut or self._is_closed or self._server.is_down:
             await self._clock.sleep(timedelta())
             raise self._broken(request, sent=False)
         if request.may_leave:
@@ -149,10 +162,12 @@ class InProcessTransport:
     async def _served(
         self, request: Request, plan: RequestPlan, wait: Callable[[timedelta], Awaitable[None]]
     ) -> Response | Watch:
-        attempt = 0
+        attempt, as_of = 0, plan.as_of
+        if plan.behind is not None:
+            as_of = self._store.revision_at(self._clock.now() - plan.behind)
         while True:
             try:
-                return self._server.answer(request, who=self.name, attempt=attempt, as_of=plan.as_of)
+                return self._server.answer(request, who=self.name, attempt=attempt, as_of=as_of)
             except NotYet as not_yet:
                 await wait(not_yet.wait)
                 attempt += 1
