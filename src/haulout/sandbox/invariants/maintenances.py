@@ -199,9 +199,9 @@ class _RecordJudge(Judge):
                 yield Violation(revision=0, at=at, who="", what=what)
 
 
-def _goes_on(old: Sequence[Entry], new: Sequence[Entry]) -> bool:
-    """Tell whether `new` is `old` with some of its first entries forgotten and others added."""
-    return any(list(new[: len(old) - start]) == list(old[start:]) for start in range(len(old) + 1))
+def _goes_on(old: list[Entry], new: list[Entry]) -> bool:
+    """Tell whether `new` is `old` with some of its first entries, but not the last, forgotten and others added."""
+    return not old or any(new[: len(old) - start] == old[start:] for start in range(len(old)))
 
 
 def _problem(before: Entry | None, entry: Entry) -> str:

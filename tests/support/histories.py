@@ -1,0 +1,83 @@
+"""Histories made by hand: write after write, by whom the test says.
+
+history = History()
+history.put(a_node("n1").ready())
+history.put(a_node("n1").ready().cordoned(), by="operator")
+history.later(seconds=5).lose("nodes", "n1")
+"""
+
+from datetime import datetime, timedelta
+from typing import Self
+
+from haulout.core.virtual import EPOCH
+from haulout.kube.objects import RawObject
+from haulout.sandbox.apiserver import Kind, Write
+from haulout.sandbox.apiserver.builtin_kinds import ALL
+from haulout.sandbox.apiserver.kinds import KINDS
+
+_KNOWN = {(kind.api_version, kind.kind): kind for kind in (*KINDS, *ALL)}
+
+
+def kind_of(obj: RawObject) -> Kind:
+    """Return the kind of an object; one that is not built in is custom, in no namespace, and named by its plural."""
+    known = _KNOWN.get((obj["apiVersion"], obj["kind"]))
+    if known is not None:
+        return known
+    group, _, version = obj["apiVersion"].rpartition("/")
+    plural = f"{obj['kind'].lower()}s"
+    return Kind(group=group, version=version, plural=plural, kind=obj["kind"], namespaced=False, custom=True)
+
+
+class History(list[Write]):
+    """A list of writes that grows by sentences."""
+
+    def __init__(self, start: datetime = EPOCH) -> None:
+        super().__init__()
+        self.now = start
+        self._objects: dict[tuple[str, str], tuple[Kind, RawObject]] = {}
+
+    def later(self, **duration: float) -> Self:
+        """Let time pass."""
+        self.now += timedelta(**duration)
+        return self
+
+    def put(self, obj: RawObject, *, by: str = "people", verb: str = "patch", revision: int | None = None) -> Self:
+        """Write an object; what is not said of its metadata stays as it is."""
+        kind = kind_of(obj)
+        key = kind.key_of(obj)
+        known = self._objects.get((kind.plural, key))
+        if known is not None:
+            kind, obj = known[0], {**obj, "metadata": {**known[1]["metadata"], **obj["metadata"]}}
+        obj = {**obj, "metadata": {"uid": f"uid-{len(self)}", **obj["metadata"]}}
+        self._objects[kind.plural, key] = kind, obj
+        return self._note(kind, key, known and known[1], obj, by=by, verb=verb, revision=revision)
+
+    def lose(self, plural: str, key: str, *, by: str = "people", revision: int | None = None) -> Self:
+        """Let an object be gone."""
+        kind, before = self._objects.pop((plural, key))
+        return self._note(kind, key, before, None, by=by, verb="delete", revision=revision)
+
+    def _note(
+        self,
+        kind: Kind,
+        key: str,
+        before: RawObject | None,
+        after: RawObject | None,
+        *,
+        by: str,
+        verb: str,
+        revision: int | None,
+    ) -> Self:
+        self.append(
+            Write(
+                revision=len(self) + 1 if revision is None else revision,
+                at=self.now,
+                who=by,
+                verb=verb,
+                kind=kind,
+                key=key,
+                before=before,
+                after=after,
+            )
+        )
+        return self
