@@ -173,13 +173,15 @@ class ControlPlane:
 
     # Those who act by themselves
 
-    def start_controllers(self, controllers: Sequence[str] = ("*",), *, scheduler: bool = True) -> None:
+    def start_controllers(
+        self, controllers: Sequence[str] = ("*",), *, scheduler: bool = True, flags: Sequence[str] = ()
+    ) -> None:
         """Start kube-controller-manager with these `controllers` (`*` and `-NAME` work), and the scheduler.
 
         Without kubelets the node-lifecycle-controller soon takes every node for dead: start
         `("*", "-node-lifecycle-controller")` where nodes shall stay as they were written.
         """
-        started = [self._add_controller_manager(controllers)]
+        started = [self._add_controller_manager(controllers, flags)]
         if scheduler:
             started.append(self._add_scheduler())
         for daemon in started:
@@ -258,7 +260,7 @@ class ControlPlane:
             ready=lambda: _is_ready(self._port, "/readyz", tls=self._tls),
         )
 
-    def _add_controller_manager(self, controllers: Sequence[str]) -> Daemon:
+    def _add_controller_manager(self, controllers: Sequence[str], more_flags: Sequence[str]) -> Daemon:
         (port,) = _free_ports(1)
         kubeconfig = self.kubeconfig("system:kube-controller-manager", groups=())
         command_line = flags.controller_manager(
@@ -267,7 +269,7 @@ class ControlPlane:
         # It is healthy before it does anything; each controller that is about to run then adds a check of its own.
         return self._add(
             "kube-controller-manager",
-            command_line,
+            [*command_line, *more_flags],
             ready=lambda: _is_ready(port, "/healthz?verbose", saying=b"-controller ok", tls=self._tls),
         )
 

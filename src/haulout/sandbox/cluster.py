@@ -103,6 +103,7 @@ class Cluster:
     async def running(self) -> AsyncIterator["Cluster"]:
         """Run everything while the context lasts; it begins when all have seen what there is."""
         caches = self._controllers.caches
+        failure: Exception | None = None
         async with asyncio.TaskGroup() as group:
             self._group = group
             background = [self._view.run, *(cache.run for cache in caches.all())]
@@ -113,10 +114,14 @@ class Cluster:
             self.resume(*self._parts)
             try:
                 yield self
+            except Exception as error:  # noqa: BLE001 - it is raised below, as it is: not as part of the group's errors
+                failure = error
             finally:
                 self._group = None
                 for task in (*self._guests, *self._tasks.values(), *running):
                     task.cancel()
+        if failure is not None:
+            raise failure
 
     def host(self, program: Coroutine[Any, Any, T], *, name: str) -> asyncio.Task[T]:
         """Run something else beside the components, until it ends or the cluster does."""

@@ -14,8 +14,10 @@ and goes at once when deleted. The two event APIs are separate here. No controll
 """
 
 import copy
+from collections.abc import Mapping
 from datetime import timedelta
 from random import Random
+from types import MappingProxyType
 
 from haulout.core.clock import Clock
 from haulout.sandbox.apiserver.kinds import POD, JsonObject, Kind
@@ -110,6 +112,10 @@ class ApiServer:
         chosen = selection(kind, namespace, labels=labels)
         found = self._store.at(kind, self.revision if at is None else at)
         return [copy.deepcopy(obj) for obj in found.values() if chosen.matches(obj)]
+
+    def by_key(self, plural: str) -> Mapping[str, JsonObject]:
+        """Return the objects of a kind by their keys, as the store has them: to be looked at, not to be changed."""
+        return MappingProxyType(self._store.current(self._kind(plural)))
 
     def compact(self) -> None:
         """Forget history: a watch from, or a page at, any revision seen before gets 410. Open watches go on."""

@@ -1,0 +1,199 @@
+"""A cluster in one line, on the sandbox or on a real control plane.
+
+    shop = a_cluster(clock).with_nodes(6, zones=3).with_deployment("shop/cart", replicas=4, budget="75%")
+    async with shop.running() as cluster:
+        await cluster.drain("n1")
+        await cluster.eventually(lambda: cluster.pods_on("n1"), becomes=[])
+
+Behaviour tests take the fixture `a_cluster`, which says on which of the two they are, and call it without arguments.
+On the real one the API server, the controllers and the scheduler are those of Kubernetes; kubelets are ours on both.
+
+What the test wants upheld is checked on the whole history when the cluster ends: PodDisruptionBudgets always, and
+whatever `upholding` adds.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from random import Random
+from typing import Any
+
+from controlplane import ControlPlane
+from haulout.core.clock import Clock
+from haulout.kube.client import Client
+from haulout.kube.network import config
+from haulout.kube.network.http import HttpTransport
+from haulout.kube.objects import RawObject, Taint
+from haulout.sandbox.cluster import Cluster
+from haulout.sandbox.invariants import Invariant, PodBudgetsKept
+from haulout.sandbox.nodes import Delays, Kubelets, Machine, Span, View
+from support.builders import a_budget, a_template, a_workload
+from support.live import LiveCluster, SandboxCluster
+from support.real import RealCluster
+
+_CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
+_SOON = Delays(start=Span(0.2, 0.6), ready=Span(0.1, 0.3), stop=Span(0.3, 1), boot=Span(0, 0), stubborn=0)
+_REAL_HEARTBEAT = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterPlan:
+    """A cluster to be: each sentence returns another plan."""
+
+    clock: Clock
+    control_plane: ControlPlane | None = None  # a real one; None: the sandbox
+    machines: tuple[Machine, ...] = ()
+    objects: tuple[RawObject, ...] = ()
+    invariants: tuple[Invariant, ...] = (PodBudgetsKept(),)
+    seed: int = 0
+    delays: Delays | None = None
+
+    def with_nodes(self, count: int, *, zones: int = 1, named: str = "n", **machine: Any) -> "ClusterPlan":
+        """Add machines `n1`, `n2`, … that are spread over zones; `machine` is what else they are made of."""
+        first = 1 + sum(it.name.removeprefix(named).isdecimal() for it in self.machines)
+        added = (
+            Machine(name=f"{named}{number}", zone=f"z{number % zones + 1}", **machine)
+            for number in range(first, first + count)
+        )
+        return replace(self, machines=(*self.machines, *added))
+
+    def with_control_plane(self, count: int = 3) -> "ClusterPlan":
+        """Add machines `cp1`, `cp2`, … that are of the control plane."""
+        taint = Taint(key=_CONTROL_PLANE, effect="NoSchedule")
+        return self.with_nodes(count, named="cp", labels={_CONTROL_PLANE: ""}, taints=(taint,))
+
+    def with_deployment(self, name: str, **spec: Any) -> "ClusterPlan":
+        """Add a Deployment; see `_with_workload` for what can be said of it."""
+        return self._with_workload("Deployment", name, **spec)
+
+    def with_stateful_set(self, name: str, **spec: Any) -> "ClusterPlan":
+        """Add a StatefulSet."""
+        return self._with_workload("StatefulSet", name, serviceName=name.rpartition("/")[2], **spec)
+
+    def with_daemon_set(self, name: str, **spec: Any) -> "ClusterPlan":
+        """Add a DaemonSet."""
+        return self._with_workload("DaemonSet", name, **spec)
+
+    def with_objects(self, *objects: RawObject) -> "ClusterPlan":
+        """Add any objects."""
+        return replace(self, objects=(*self.objects, *objects))
+
+    def with_delays(self, delays: Delays) -> "ClusterPlan":
+        """Let things on machines take so long."""
+        return replace(self, delays=delays)
+
+    def seeded(self, seed: int) -> "ClusterPlan":
+        """Leave to chance what follows from `seed`; on the sandbox only."""
+        return replace(self, seed=seed)
+
+    def upholding(self, *invariants: Invariant) -> "ClusterPlan":
+        """Have more invariants checked in the end."""
+        return replace(self, invariants=(*self.invariants, *invariants))
+
+    def _with_workload(
+        self,
+        kind: str,
+        name: str,
+        *,
+        budget: int | str | None = None,
+        gives_up_nodes_after: timedelta | None = None,
+        pods: RawObject | None = None,
+        **spec: Any,
+    ) -> "ClusterPlan":
+        """Add a workload and, with `budget`, a PodDisruptionBudget: so many pods, or such a share, stay available.
+
+        Its pods leave a node that is lost after `gives_up_nodes_after`; `pods` is more of their spec.
+        """
+        template = {**(pods or {})}
+        if gives_up_nodes_after is not None:
+            template["tolerations"] = _tolerations(gives_up_nodes_after)
+        labels = {"app": name.rpartition("/")[2]}
+        made: list[RawObject] = [a_workload(kind, name, template=a_template(labels, **template), **spec)]
+        if budget is not None:
+            made.append(a_budget(name, minAvailable=budget))
+        return self.with_objects(*made)
+
+    @asynccontextmanager
+    async def running(self, *, settled: bool = True) -> AsyncIterator[LiveCluster]:
+        """Run it; it begins when all nodes are ready and all workloads are up, unless it need not be settled."""
+        if self.control_plane is None:
+            async with self.on_the_sandbox(settled=settled) as sandbox:
+                yield sandbox
+        else:
+            async with self._on_a_real_one(self.control_plane, settled=settled) as real:
+                yield real
+
+    @asynccontextmanager
+    async def on_the_sandbox(self, *, settled: bool = True) -> AsyncIterator[SandboxCluster]:
+        """Run it on the sandbox, for tests of what a real cluster cannot suffer."""
+        cluster = Cluster(self.clock, seed=self.seed, delays=self.delays)
+        for machine in self.machines:
+            cluster.kubelets.add(machine)
+        async with cluster.running():
+            live = SandboxCluster(cluster)
+            await self._begin(live, settled=settled)
+            yield live
+            _uphold(live, self.invariants)
+
+    @asynccontextmanager
+    async def _on_a_real_one(self, control_plane: ControlPlane, *, settled: bool) -> AsyncIterator[RealCluster]:
+        async with AsyncExitStack() as cleanup:
+            clients = [await _client(control_plane, self.clock, cleanup) for _ in range(2)]
+            view = View(clients[0])
+            kubelets = Kubelets(clients[0], view, delays=self.delays or _SOON, heartbeat=_REAL_HEARTBEAT)
+            live = RealCluster(self.clock, clients[1], kubelets)
+            for machine in self.machines:
+                kubelets.add(machine)
+            failure: Exception | None = None
+            async with asyncio.TaskGroup() as group:
+                running = [group.create_task(run()) for run in (view.run, kubelets.run, *live.followers())]
+                try:
+                    await live.wait_synced()
+                    await self._begin(live, settled=settled)
+                    yield live
+                    _uphold(live, [it for it in self.invariants if not it.asks_who])
+                except Exception as error:  # noqa: BLE001 - raised below, not as part of the group's errors
+                    failure = error
+                finally:
+                    await live.clean_up()
+                    for task in running:
+                        task.cancel()
+            if failure is not None:
+                raise failure
+
+    async def _begin(self, live: LiveCluster, *, settled: bool) -> None:
+        if settled:
+            await live.machines_ready()
+        await live.create(*self.objects)
+        if settled:
+            await live.settled()
+
+
+Plans = Callable[[], ClusterPlan]
+
+
+def a_cluster(clock: Clock, *, control_plane: ControlPlane | None = None) -> ClusterPlan:
+    """Return the plan of an empty cluster."""
+    return ClusterPlan(clock, control_plane)
+
+
+def _tolerations(lasting: timedelta) -> list[RawObject]:
+    seconds = round(lasting.total_seconds())
+    return [
+        {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
+        for what in ("not-ready", "unreachable")
+    ]
+
+
+def _uphold(live: LiveCluster, invariants: Any) -> None:
+    found = live.violations(*invariants)
+    assert not found, "what must hold did not:\n  " + "\n  ".join(found)
+
+
+async def _client(control_plane: ControlPlane, clock: Clock, cleanup: AsyncExitStack) -> Client:
+    connection = config.load(kubeconfig=str(control_plane.kubeconfig()), clock=clock)
+    client = Client(HttpTransport(connection, clock=clock), clock=clock, random=Random())
+    cleanup.push_async_callback(client.close)
+    return client

@@ -1,0 +1,302 @@
+"""A whole cluster while it runs, sandbox or real: how tests look at it and what they do to it.
+
+What a test reads (`pods_on`, `history`) it reads at once, from memory: the sandbox's own, or that of watches which
+follow the real one. What it does to the cluster goes through a client, as a person's kubectl does; what it does to
+machines goes to their kubelets, which are the sandbox's in both.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from random import Random
+from typing import Any
+
+from haulout.core.clock import Clock
+from haulout.core.virtual import VirtualClock
+from haulout.errors import AlreadyExists, NotFound, TooManyRequests
+from haulout.kube.client import Client
+from haulout.kube.objects import RawObject
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import NAMESPACES, NODES, Resource
+from haulout.sandbox.apiserver import Write
+from haulout.sandbox.apiserver.builtin_kinds import ALL
+from haulout.sandbox.apiserver.kinds import KINDS
+from haulout.sandbox.apiserver.selectors import selection
+from haulout.sandbox.cluster import Cluster
+from haulout.sandbox.faults import Fault, befall
+from haulout.sandbox.invariants import Invariant, check
+from haulout.sandbox.invariants.pods import is_skipped_by_drains
+from haulout.sandbox.narration import latest
+from haulout.sandbox.nodes import Kubelets
+from haulout.sandbox.processes import Process, Program
+from support.builders import a_namespace, metadata
+from support.eventually import eventually
+from support.looking import condition, is_leaving, moments, ready_pods
+
+_KINDS = {kind.plural: kind for kind in (*ALL, *KINDS)}
+RESOURCES = {
+    kind.plural: Resource(kind.group, kind.version, kind.plural, kind.kind, kind.namespaced, RawObject)
+    for kind in _KINDS.values()
+}
+_BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES.values()}
+_RESTARTED = "kubectl.kubernetes.io/restartedAt"
+_TROUBLE = "node.kubernetes.io/"  # begins the names of taints that say what is wrong with a node
+_MINUTES = timedelta(minutes=5)
+
+
+def key(obj: RawObject) -> str:
+    """Return `namespace/name`, or the name."""
+    meta = obj["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else str(meta["name"])
+
+
+class LiveCluster(ABC):
+    """A cluster that runs."""
+
+    def __init__(self, clock: Clock, client: Client, kubelets: Kubelets) -> None:
+        self.clock = clock
+        self.me = client  # a person who may do everything
+        self.kubelets = kubelets
+        self.created: list[tuple[Resource[RawObject], RawObject]] = []
+        self._namespaces: set[str] = set()
+
+    # Looking
+
+    @property
+    @abstractmethod
+    def history(self) -> Sequence[Write]:
+        """Every write so far, in order."""
+
+    @abstractmethod
+    def all(self, plural: str) -> Mapping[str, RawObject]:
+        """Return the objects of a kind by their keys."""
+
+    @property
+    def revision(self) -> int:
+        """The latest revision seen."""
+        return self.history[-1].revision if self.history else 0
+
+    def objects(self, plural: str, *, namespace: str = "", labels: str = "") -> list[RawObject]:
+        """Return the objects of a kind that are selected."""
+        chosen = selection(_KINDS[plural], namespace, labels=labels)
+        return [obj for obj in self.all(plural).values() if chosen.matches(obj)]
+
+    def get(self, plural: str, name: str) -> RawObject:
+        """Return an object by `namespace/name`, or its name; KeyError if there is none."""
+        return self.all(plural)[name]
+
+    def has(self, plural: str, name: str) -> bool:
+        """Tell whether there is such an object."""
+        return name in self.all(plural)
+
+    def pods_on(self, node: str) -> list[str]:
+        """Return the pods that a node has and that nobody asked to leave."""
+        pods = self.all("pods").items()
+        return sorted(name for name, pod in pods if pod["spec"].get("nodeName") == node and not is_leaving(pod))
+
+    def pods_of(self, workload: str) -> list[RawObject]:
+        """Return the pods of a workload, those that leave included."""
+        return [pod for pod in self.all("pods").values() if belongs_to(workload)(pod)]
+
+    def ready(self, workload: str) -> int:
+        """Count the pods of a workload that serve."""
+        return ready_pods(self.pods_of(workload))
+
+    def node_is_ready(self, name: str) -> bool:
+        """Tell whether a node is ready and takes pods."""
+        node = self.get("nodes", name)
+        in_trouble = any(it["key"].startswith(_TROUBLE) for it in node["spec"].get("taints", ()))
+        return condition(node, "Ready")[0] == "True" and not in_trouble
+
+    def is_rolled_out(self, workload: str) -> bool:
+        """Tell whether all pods of a Deployment or StatefulSet are there, ready and of its latest template."""
+        plural = next(it for it in ("deployments", "statefulsets") if self.has(it, workload))
+        return _is_rolled_out(self.get(plural, workload))
+
+    def least_ready(self, workload: str, *, since: int) -> int:
+        """Return the least number of ready pods that a workload had at any revision after `since`."""
+        return min(map(ready_pods, moments(self.history, "pods", since=since, where=belongs_to(workload))))
+
+    # Waiting
+
+    async def eventually(
+        self, look: Callable[[], Any], *, within: timedelta = _MINUTES, becomes: Any = True, last: int = 12
+    ) -> Any:
+        """Wait until `look` sees what it should; a failure shows the last writes."""
+        options: dict[str, Any] = {} if becomes is True else {"becomes": becomes}
+        every = timedelta(milliseconds=100)
+        tell: Callable[[], Sequence[str]] = lambda: latest(self.history, last)  # noqa: E731 - a word for a sentence
+        return await eventually(self.clock, look, within=within, every=every, happened=tell, **options)
+
+    async def pass_time(self, **duration: float) -> None:
+        """Let time pass: `pass_time(minutes=5)`."""
+        await self.clock.sleep(timedelta(**duration))
+
+    # What a person does
+
+    async def create(self, *objects: RawObject) -> None:
+        """Create objects, and the namespaces that they are in."""
+        for obj in objects:
+            resource, namespace = _BY_KIND[obj["apiVersion"], obj["kind"]], obj["metadata"].get("namespace")
+            if namespace and namespace not in self._namespaces:
+                with suppress(AlreadyExists):
+                    await self.me.create(NAMESPACES, a_namespace(namespace))
+                self._namespaces.add(namespace)
+            await self.me.create(resource, obj, namespace=namespace)
+            self.created.append((resource, obj))
+
+    async def change(self, plural: str, name: str, **fields: Any) -> None:
+        """Merge fields into an object."""
+        meta = metadata(name)
+        await self.me.patch(RESOURCES[plural], meta["name"], merge_patch(fields), namespace=meta.get("namespace"))
+
+    async def delete(self, plural: str, name: str, **options: Any) -> None:
+        """Delete an object."""
+        meta = metadata(name)
+        await self.me.delete(RESOURCES[plural], meta["name"], namespace=meta.get("namespace"), **options)
+
+    async def scale(self, deployment: str, replicas: int) -> None:
+        """Want another number of pods."""
+        await self.change("deployments", deployment, spec={"replicas": replicas})
+
+    async def restart_rollout(self, deployment: str) -> None:
+        """Replace all pods of a Deployment, as `kubectl rollout restart` does."""
+        now = self.clock.now().isoformat()
+        template = {"metadata": {"annotations": {_RESTARTED: now}}}
+        await self.change("deployments", deployment, spec={"template": template})
+
+    async def cordon(self, node: str) -> None:
+        """Let a node take no more pods."""
+        await self.me.patch(NODES, node, merge_patch({"spec": {"unschedulable": True}}))
+
+    async def uncordon(self, node: str) -> None:
+        """Let a node take pods again."""
+        await self.me.patch(NODES, node, merge_patch({"spec": {"unschedulable": None}}))
+
+    async def evict(self, pod: str) -> bool:
+        """Ask a pod to leave; return whether its budgets let it go."""
+        namespace, name = pod.split("/")
+        try:
+            await self.me.evict(name, namespace=namespace)
+        except (TooManyRequests, NotFound):
+            return False
+        return True
+
+    async def drain(self, node: str, *, within: timedelta = _MINUTES) -> None:
+        """Cordon a node and evict its pods, again and again, until it has none that could leave."""
+        await self.cordon(node)
+
+        async def is_empty() -> bool:
+            left = [pod for pod in self.all("pods").values() if pod["spec"].get("nodeName") == node]
+            left = [pod for pod in left if not is_skipped_by_drains(pod)]
+            for pod in left:
+                if not is_leaving(pod):
+                    await self.evict(key(pod))
+            return not left
+
+        await self.eventually(is_empty, within=within)
+
+    # What happens to machines
+
+    def kill(self, node: str) -> None:
+        """Silence a kubelet; its containers go on."""
+        self.kubelets.kill(node)
+
+    def revive(self, node: str) -> None:
+        """Start a kubelet again."""
+        self.kubelets.revive(node)
+
+    def reboot(self, node: str, *, lasting: timedelta = timedelta(minutes=1)) -> None:
+        """Reboot a machine."""
+        self.kubelets.reboot(node, lasting)
+
+    # What must hold
+
+    def violations(self, *invariants: Invariant) -> list[str]:
+        """Return what does not hold of the invariants that can be judged here."""
+        return [str(it) for it in check(self.history, *invariants, until=self.clock.now())]
+
+    async def machines_ready(self) -> None:
+        """Wait until all machines take pods."""
+        for name in self.kubelets.names:
+            await self.eventually(partial(self.node_is_ready, name))
+
+    async def settled(self) -> None:
+        """Wait until the workloads that were created are rolled out, and budgets have been reckoned."""
+        for _, obj in self.created:
+            await self.eventually(partial(self._is_settled, obj))
+
+    def _is_settled(self, obj: RawObject) -> bool:
+        now = self.get(_BY_KIND[obj["apiVersion"], obj["kind"]].plural, key(obj))
+        status = now.get("status", {})
+        match obj["kind"]:
+            case "Deployment" | "StatefulSet":
+                return _is_rolled_out(now)
+            case "DaemonSet":
+                wanted = status.get("desiredNumberScheduled", 0)
+                return bool(wanted) and bool(wanted == status.get("numberAvailable", 0))
+            case "PodDisruptionBudget":
+                seen = status.get("observedGeneration") == now["metadata"].get("generation")
+                return seen and bool(status.get("currentHealthy") == self.ready(key(obj)))
+            case "Pod":
+                return condition(now, "Ready")[0] == "True"
+            case _:
+                return True
+
+
+def belongs_to(workload: str) -> Callable[[RawObject], bool]:
+    """Return whether a pod is of a workload, by its namespace and the label `app`."""
+    meta = metadata(workload)
+
+    def belongs(pod: RawObject) -> bool:
+        own = pod["metadata"]
+        return (own["namespace"], own.get("labels", {}).get("app")) == (meta["namespace"], meta["name"])
+
+    return belongs
+
+
+def _is_rolled_out(workload: RawObject) -> bool:
+    status, wanted = workload.get("status", {}), workload["spec"].get("replicas", 1)
+    counts = [status.get(name, 0) for name in ("replicas", "updatedReplicas", "availableReplicas")]
+    is_observed: bool = status.get("observedGeneration") == workload["metadata"]["generation"]
+    return is_observed and counts == [wanted] * 3
+
+
+class SandboxCluster(LiveCluster):
+    """The sandbox, with what only it can do."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster.clock, cluster.client("me"), cluster.kubelets)
+        self.cluster = cluster
+        self.api = cluster.api
+        self.processes: dict[str, Process] = {}
+
+    @property
+    def history(self) -> Sequence[Write]:
+        """Every write so far."""
+        return self.api.history
+
+    def all(self, plural: str) -> Mapping[str, RawObject]:
+        """Return the objects of a kind by their keys."""
+        return self.api.by_key(plural)
+
+    def run(self, program: Program, *, name: str = "operator") -> Process:
+        """Run a program in the cluster, with a wall clock of its own."""
+        clock = VirtualClock() if isinstance(self.clock, VirtualClock) else self.clock
+        process = self.processes[name] = Process(self.cluster, name, program, clock=clock)
+        process.start()
+        return process
+
+    async def suffer(self, fault: Fault, *, process: str = "operator", seed: int = 0) -> None:
+        """Let a fault befall a process; return when it is over."""
+        await befall(self.processes[process], fault, random=Random(seed))
+
+    def pause(self, *components: str) -> None:
+        """Stop components of the cluster."""
+        self.cluster.pause(*components)
+
+    def resume(self, *components: str) -> None:
+        """Let components go on."""
+        self.cluster.resume(*components)

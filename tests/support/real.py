@@ -1,0 +1,102 @@
+"""A whole real cluster while it runs: a control plane of Kubernetes with the sandbox's kubelets.
+
+Watches keep a history as the sandbox has one. They tell every write to every object, but not who wrote.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from haulout.core.clock import Clock
+from haulout.errors import NotFound
+from haulout.kube.client import Client
+from haulout.kube.objects import Bookmark, Misfit, RawObject
+from haulout.sandbox.apiserver import Write
+from haulout.sandbox.nodes import Kubelets
+from support.histories import kind_of
+from support.live import RESOURCES, LiveCluster, key
+
+_FOLLOWED = (
+    "namespaces",
+    "nodes",
+    "pods",
+    "deployments",
+    "replicasets",
+    "statefulsets",
+    "daemonsets",
+    "jobs",
+    "poddisruptionbudgets",
+)
+_VERBS = {"ADDED": "create", "MODIFIED": "update", "DELETED": "delete"}
+
+
+class RealCluster(LiveCluster):
+    """A real cluster."""
+
+    def __init__(self, clock: Clock, client: Client, kubelets: Kubelets) -> None:
+        super().__init__(clock, client, kubelets)
+        self._writes: list[Write] = []
+        self._objects: dict[str, dict[str, RawObject]] = {plural: {} for plural in _FOLLOWED}
+        self._synced = {plural: asyncio.Event() for plural in _FOLLOWED}
+
+    @property
+    def history(self) -> Sequence[Write]:
+        """Every write that the watches told of, in order."""
+        self._writes.sort(key=lambda write: write.revision)
+        return self._writes
+
+    def all(self, plural: str) -> Mapping[str, RawObject]:
+        """Return the objects of a kind by their keys."""
+        return self._objects[plural]
+
+    def followers(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
+        """Return what must run so that the history is kept."""
+        return [partial(self._follow, plural) for plural in _FOLLOWED]
+
+    async def wait_synced(self) -> None:
+        """Return when all that there is has been seen."""
+        for synced in self._synced.values():
+            await synced.wait()
+
+    async def clean_up(self) -> None:
+        """Leave nothing behind but empty namespaces, whose end takes long and which the next test can use."""
+        for name in self.kubelets.names:
+            self.kubelets.revive(name)  # or its pods would stay for ever
+        for resource, obj in reversed(self.created):
+            with suppress(NotFound):
+                await self.me.delete(resource, obj["metadata"]["name"], namespace=obj["metadata"].get("namespace"))
+        await self.eventually(lambda: sorted(self.all("pods")), becomes=[])
+        for name in self.kubelets.names:
+            await self.kubelets.remove(name)
+
+    async def _follow(self, plural: str) -> None:
+        lasting = timedelta(hours=1)
+        async with self.me.watch(RESOURCES[plural], initial_list=True, lasting=lasting) as events:
+            async for event in events:
+                if isinstance(event, Bookmark):
+                    if event.ends_initial_list:
+                        self._synced[plural].set()
+                elif not isinstance(event.object, Misfit):
+                    self._note(plural, event.type, event.object)
+        raise AssertionError(f"the watch of {plural} ended, and the history with it")
+
+    def _note(self, plural: str, verb: str, obj: RawObject) -> None:
+        there, name = self._objects[plural], key(obj)
+        before = there.pop(name, None)
+        if verb != "DELETED":
+            there[name] = obj
+        self._writes.append(
+            Write(
+                revision=int(obj["metadata"]["resourceVersion"]),
+                at=self.clock.now(),
+                who="",
+                verb=_VERBS[verb],
+                kind=kind_of(obj),
+                key=name,
+                before=before,
+                after=there.get(name),
+            )
+        )
