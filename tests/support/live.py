@@ -6,7 +6,7 @@ machines goes to their kubelets, which are the sandbox's in both.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from functools import partial
@@ -15,11 +15,11 @@ from typing import Any
 
 from haulout.core.clock import Clock
 from haulout.core.virtual import VirtualClock
-from haulout.errors import AlreadyExists, NotFound, TooManyRequests
+from haulout.errors import AlreadyExists, KubeError, NotFound, ServerFailure, TooManyRequests, Unreachable
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import NAMESPACES, NODES, Resource
+from haulout.kube.resources import NAMESPACES, Resource
 from haulout.sandbox.apiserver import Write
 from haulout.sandbox.apiserver.builtin_kinds import ALL
 from haulout.sandbox.apiserver.kinds import KINDS
@@ -44,6 +44,7 @@ _BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESO
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 _TROUBLE = "node.kubernetes.io/"  # begins the names of taints that say what is wrong with a node
 _MINUTES = timedelta(minutes=5)
+_PATIENCE = 60  # tries of a person, a second apart, while the server is away
 
 
 def key(obj: RawObject) -> str:
@@ -144,18 +145,35 @@ class LiveCluster(ABC):
                 with suppress(AlreadyExists):
                     await self.me.create(NAMESPACES, a_namespace(namespace))
                 self._namespaces.add(namespace)
-            await self.me.create(resource, obj, namespace=namespace)
+            await self._insist(partial(self.me.create, resource, obj, namespace=namespace), done=AlreadyExists)
             self.created.append((resource, obj))
+
+    async def _insist(self, act: Callable[[], Awaitable[object]], *, done: type[KubeError] | None = None) -> None:
+        """Do something again while the server is away; `done` is what it says if it was done the first time."""
+        for attempt in range(_PATIENCE):
+            try:
+                await act()
+            except (Unreachable, ServerFailure):
+                await self.pass_time(seconds=1)
+            except KubeError as error:
+                if attempt and done is not None and isinstance(error, done):
+                    return
+                raise
+            else:
+                return
+        await act()
 
     async def change(self, plural: str, name: str, **fields: Any) -> None:
         """Merge fields into an object."""
         meta = metadata(name)
-        await self.me.patch(RESOURCES[plural], meta["name"], merge_patch(fields), namespace=meta.get("namespace"))
+        patch, namespace = merge_patch(fields), meta.get("namespace")
+        await self._insist(partial(self.me.patch, RESOURCES[plural], meta["name"], patch, namespace=namespace))
 
     async def delete(self, plural: str, name: str, **options: Any) -> None:
         """Delete an object."""
         meta = metadata(name)
-        await self.me.delete(RESOURCES[plural], meta["name"], namespace=meta.get("namespace"), **options)
+        delete = partial(self.me.delete, RESOURCES[plural], meta["name"], namespace=meta.get("namespace"), **options)
+        await self._insist(delete, done=NotFound)
 
     async def scale(self, deployment: str, replicas: int) -> None:
         """Want another number of pods."""
@@ -169,18 +187,18 @@ class LiveCluster(ABC):
 
     async def cordon(self, node: str) -> None:
         """Let a node take no more pods."""
-        await self.me.patch(NODES, node, merge_patch({"spec": {"unschedulable": True}}))
+        await self.change("nodes", node, spec={"unschedulable": True})
 
     async def uncordon(self, node: str) -> None:
         """Let a node take pods again."""
-        await self.me.patch(NODES, node, merge_patch({"spec": {"unschedulable": None}}))
+        await self.change("nodes", node, spec={"unschedulable": None})
 
     async def evict(self, pod: str) -> bool:
         """Ask a pod to leave; return whether its budgets let it go."""
         namespace, name = pod.split("/")
         try:
             await self.me.evict(name, namespace=namespace)
-        except (TooManyRequests, NotFound):
+        except (TooManyRequests, NotFound, Unreachable):
             return False
         return True
 

@@ -5,7 +5,7 @@
 
 Each fault begins, lasts and ends: afterwards nothing of it is left, so that a test can demand that all be well again
 once faults stop. `mixture(seed)` is a fault too, made of several at once. What is left to chance inside a fault (which
-node, which component) comes from the generator that it is given.
+node, how long) comes from the generator that it is given.
 
 Rules about single requests and lines of watches are `haulout.sandbox.apiserver.faults`; crashes at a chosen write are
 `haulout.sandbox.crashes`.
@@ -26,6 +26,7 @@ from haulout.sandbox.cluster import Cluster
 from haulout.sandbox.processes import Process
 
 _LASTING = timedelta(seconds=40)  # longer than a client waits for an answer
+_PAUSE = timedelta(seconds=60)
 _STALE = timedelta(minutes=2)
 _CLOCK_JUMP = timedelta(hours=3)
 _MIXED_WITHIN_SECONDS = 60
@@ -139,11 +140,16 @@ async def _forget_history(scene: Scene) -> None:
     scene.process.transport.disconnect()
 
 
-async def _pause_component(scene: Scene) -> None:
-    name = scene.random.choice(scene.cluster.components)
-    scene.cluster.pause(name)
-    await scene.clock.sleep(2 * _LASTING)
-    scene.cluster.resume(name)
+def _paused(name: str, chosen: Callable[[str], bool]) -> Fault:
+    """Return a fault that stops components of the cluster for longer than a node's lease lasts."""
+
+    async def run(scene: Scene) -> None:
+        components = [component for component in scene.cluster.components if chosen(component)]
+        scene.cluster.pause(*components)
+        await scene.clock.sleep(_PAUSE)
+        scene.cluster.resume(*components)
+
+    return Fault(name, run)
 
 
 def _jump(name: str, by: timedelta) -> Fault:
@@ -209,7 +215,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault("cut off", _cut),
     Fault("silence", _silence),
     Fault("server restarts", _restart_server),
-    Fault("a component pauses", _pause_component),
+    _paused("kubelets pause", lambda component: component == "kubelets"),
+    _paused("the scheduler pauses", lambda component: component == "scheduler"),
+    _paused("controllers pause", lambda component: component not in ("kubelets", "scheduler")),
     _jump("clock jumps ahead", _CLOCK_JUMP),
     _jump("clock jumps back", -_CLOCK_JUMP),
     Fault("a node deleted and created again", _recreate_node),

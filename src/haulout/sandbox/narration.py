@@ -5,7 +5,7 @@
 One line says when, which revision, who, what, and which fields changed, with their values where these are short.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
 
@@ -30,17 +30,23 @@ def latest(history: Sequence[Write], count: int = 12, *, noise: bool = False) ->
     return [narrate(write) for write in islice(telling, count)][::-1]
 
 
+def listed(texts: Iterable[str], *, most: int = _MOST_FIELDS) -> str:
+    """Return the first few texts, and how many more there are."""
+    every = list(texts)
+    shown = ", ".join(every[:most])
+    return f"{shown}, and {len(every) - most} more" if len(every) > most else shown
+
+
 def _what(write: Write) -> str:
     if write.after is None:
         return "gone"
     if write.before is None:
         return "new"
-    changes = list(_changes(write.before, write.after, ""))
-    shown = ", ".join(changes[:_MOST_FIELDS])
-    return f"{shown}, and {len(changes) - _MOST_FIELDS} more" if len(changes) > _MOST_FIELDS else shown
+    return listed(changes(write.before, write.after))
 
 
-def _changes(old: Any, new: Any, path: str) -> Iterator[str]:
+def changes(old: Any, new: Any, path: str = "") -> Iterator[str]:
+    """Yield in which fields two objects differ, with their values where these are short."""
     if path in _SERVERS_OWN or old == new:
         return
     if not (isinstance(old, dict) and isinstance(new, dict)):
@@ -48,7 +54,7 @@ def _changes(old: Any, new: Any, path: str) -> Iterator[str]:
         return
     for name in (*new, *(name for name in old if name not in new)):
         inside = f"{path}.{name}" if path else name
-        yield from _changes(old.get(name, _ABSENT), new.get(name, _ABSENT), inside)
+        yield from changes(old.get(name, _ABSENT), new.get(name, _ABSENT), inside)
 
 
 def _values(old: Any, new: Any) -> str:
