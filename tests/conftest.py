@@ -16,6 +16,7 @@ import pytest
 from controlplane import AssetsMissing, ControlPlane, find
 from haulout.core.clock import Clock, RealClock
 from haulout.core.virtual import VirtualClock, VirtualLoop
+from support.upheld import Upheld
 
 _NEED_A_CLUSTER = {"behaviour", "cluster"}
 
@@ -53,6 +54,14 @@ def clock(request: pytest.FixtureRequest) -> Clock:
 def rng() -> random.Random:
     """Return the test's source of chance, the same in every run."""
     return random.Random(7)
+
+
+@pytest.fixture
+def uphold() -> Iterator[Upheld]:
+    """Return how to have invariants checked on a history after the test; whole clusters have `upholding` for it."""
+    wanted = Upheld()
+    yield wanted
+    wanted.check()
 
 
 @pytest.fixture(scope="session")

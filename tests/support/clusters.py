@@ -135,7 +135,7 @@ class ClusterPlan:
             live = SandboxCluster(cluster)
             await self._begin(live, settled=settled)
             yield live
-            _uphold(live, self.invariants)
+            live.assert_upheld(*self.invariants)
 
     @asynccontextmanager
     async def _on_a_real_one(self, control_plane: ControlPlane, *, settled: bool) -> AsyncIterator[RealCluster]:
@@ -153,7 +153,7 @@ class ClusterPlan:
                     await live.wait_synced()
                     await self._begin(live, settled=settled)
                     yield live
-                    _uphold(live, [it for it in self.invariants if not it.asks_who])
+                    live.assert_upheld(*(it for it in self.invariants if not it.asks_who))
                 except Exception as error:  # noqa: BLE001 - raised below, not as part of the group's errors
                     failure = error
                 finally:
@@ -185,11 +185,6 @@ def _tolerations(lasting: timedelta) -> list[RawObject]:
         {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
         for what in ("not-ready", "unreachable")
     ]
-
-
-def _uphold(live: LiveCluster, invariants: Any) -> None:
-    found = live.violations(*invariants)
-    assert not found, "what must hold did not:\n  " + "\n  ".join(found)
 
 
 async def _client(control_plane: ControlPlane, clock: Clock, cleanup: AsyncExitStack) -> Client:

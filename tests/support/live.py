@@ -26,7 +26,7 @@ from haulout.sandbox.apiserver.kinds import KINDS
 from haulout.sandbox.apiserver.selectors import selection
 from haulout.sandbox.cluster import Cluster
 from haulout.sandbox.faults import Fault, befall
-from haulout.sandbox.invariants import Invariant, check
+from haulout.sandbox.invariants import Invariant
 from haulout.sandbox.invariants.pods import is_skipped_by_drains
 from haulout.sandbox.narration import latest
 from haulout.sandbox.nodes import Kubelets
@@ -34,6 +34,7 @@ from haulout.sandbox.processes import Process, Program
 from support.builders import a_namespace, metadata
 from support.eventually import eventually
 from support.looking import condition, is_leaving, moments, ready_pods
+from support.upheld import assert_upheld
 
 _KINDS = {kind.plural: kind for kind in (*ALL, *KINDS)}
 RESOURCES = {
@@ -232,9 +233,9 @@ class LiveCluster(ABC):
 
     # What must hold
 
-    def violations(self, *invariants: Invariant) -> list[str]:
-        """Return what does not hold of the invariants that can be judged here."""
-        return [str(it) for it in check(self.history, *invariants, until=self.clock.now())]
+    def assert_upheld(self, *invariants: Invariant) -> None:
+        """Fail if any of these did not hold, up to now."""
+        assert_upheld(self.history, *invariants, until=self.clock.now())
 
     async def machines_ready(self) -> None:
         """Wait until all machines take pods."""

@@ -1,14 +1,22 @@
 """The fixture family itself: clusters in one line, and waiting that explains itself."""
 
 from datetime import timedelta
+from random import Random
 
 import pytest
 
 from haulout.core.clock import Clock
+from haulout.kube.client import Client
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import NODES
+from haulout.sandbox.apiserver import ApiServer
 from haulout.sandbox.invariants import OnlyOurCordonsLifted
-from support.builders import a_config_map, a_deployment, a_node, a_pod
+from haulout.sandbox.narration import latest
+from support.builders import a_config_map, a_deployment, a_lease, a_node, a_pod
 from support.clusters import a_cluster
 from support.eventually import eventually
+from support.histories import History
+from support.upheld import Upheld
 
 
 async def test_a_cluster_with_pools_and_workloads_takes_one_line(clock: Clock) -> None:
@@ -66,6 +74,41 @@ async def test_what_is_to_be_upheld_is_checked_on_the_whole_history(clock: Clock
 
     with pytest.raises(AssertionError, match="n1 was uncordoned, which test had cordoned"):
         await lift_anothers_cordon()
+
+
+async def test_a_bare_server_has_its_invariants_upheld_too(clock: Clock, uphold: Upheld) -> None:
+    server, wrong = ApiServer(clock), Upheld()
+    ours, theirs = OnlyOurCordonsLifted(operator={"nobody"}), OnlyOurCordonsLifted(operator={"test"})
+    uphold(lambda: server.history, ours)
+    wrong(lambda: server.history, ours, theirs)
+    server.put(a_node().ready())
+    wrong.check()
+    people = Client(server.transport("people"), clock=clock, random=Random(1))
+    await people.patch(NODES, "n1", merge_patch({"spec": {"unschedulable": True}}))
+    server.put(a_node().ready())
+    with pytest.raises(AssertionError, match="what must hold did not:\n  OnlyOurCordonsLifted: n1 was uncordoned"):
+        wrong.check()
+
+
+def test_a_write_is_told_in_one_line() -> None:
+    pod = a_pod("shop/cart-0").on("n1")
+    history = History().put(pod, by="me", verb="create").later(seconds=1.5)
+    history.put(pod.running(), by="kubelets").lose("pods", "shop/cart-0", by="kubelets").put(a_lease("shop/lock"))
+    assert latest(history) == [
+        "09:00:00.000 #1 me create pods shop/cart-0: new",
+        "09:00:01.500 #2 kubelets patch pods shop/cart-0: status.phase Pending -> Running, status.conditions",
+        "09:00:01.500 #3 kubelets delete pods shop/cart-0: gone",
+    ]
+    assert len(latest(history, noise=True)) == 4
+    assert latest(history, 1)[0].endswith("gone")
+
+
+def test_many_changes_are_told_in_short() -> None:
+    names = [f"label-{number}" for number in range(9)]
+    history = History().put(a_node()).put(a_node().labelled(dict.fromkeys(names, "x")))
+    history.put(a_node().labelled({"a": "x"} | dict.fromkeys(names, "y" * 50)))
+    assert latest(history)[1].endswith("metadata.labels")
+    assert latest(history)[2].endswith("metadata.labels.label-4, and 4 more")
 
 
 def test_sentences_about_objects_add_up_and_change_nothing_that_was_said_before() -> None:
