@@ -17,7 +17,6 @@ import copy
 from collections.abc import Mapping
 from datetime import timedelta
 from random import Random
-from types import MappingProxyType
 
 from haulout.core.clock import Clock
 from haulout.sandbox.apiserver.kinds import POD, JsonObject, Kind
@@ -115,7 +114,7 @@ class ApiServer:
 
     def by_key(self, plural: str) -> Mapping[str, JsonObject]:
         """Return the objects of a kind by their keys, as the store has them: to be looked at, not to be changed."""
-        return MappingProxyType(self._store.current(self._kind(plural)))
+        return self._store.at(self._kind(plural), self.revision)
 
     def compact(self) -> None:
         """Forget history: a watch from, or a page at, any revision seen before gets 410. Open watches go on."""

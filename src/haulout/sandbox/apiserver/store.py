@@ -97,10 +97,6 @@ class Store:
         """Return where the objects of the kind lie."""
         return sorted(self._objects.get(kind.stored_as, ()))
 
-    def current(self, kind: Kind) -> dict[str, JsonObject]:
-        """Return all objects of the kind, in no order; not to be changed."""
-        return self._objects.get(kind, {})
-
     def at(self, kind: Kind, revision: int) -> dict[str, JsonObject]:
         """Return all objects of the kind as they were at `revision`, in the order of their keys."""
         objects = dict(self._objects.get(kind.stored_as, {}))
