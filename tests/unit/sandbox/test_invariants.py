@@ -427,8 +427,14 @@ def test_what_does_not_converge_in_time_is_caught() -> None:
     assert told(history, rule, until=EPOCH + HOUR / 2) == []
     assert told(history, rule, until=EPOCH + HOUR) == ["not within 1:00:00 after faults stopped: a cordoned"]
     assert told(uncordon(history.later(minutes=50), "a"), rule, until=EPOCH + 2 * HOUR) == []
-    relapse = cordon(history.later(minutes=50), "a")
-    assert told(relapse, rule)[0] == "it did not stay so: a cordoned"
+    relapse = history.later(minutes=50).put(a_node("a").ready().cordoned()).put(a_node("b").ready())
+    assert told(relapse, rule) == ["it did not stay so: a cordoned"]
+
+
+def test_what_converges_too_late_is_caught_though_it_is_well_in_the_end() -> None:
+    rule = Converges(should=all_open, of=frozenset({"nodes"}), after=EPOCH, within=HOUR)
+    late = uncordon(cordon(ready_nodes("a"), "a").later(hours=2), "a")
+    assert told(late, rule) == ["not within 1:00:00 after faults stopped: a cordoned"]
 
 
 def test_a_cloud_event_that_becomes_no_object_in_time_is_caught() -> None:

@@ -41,19 +41,28 @@ class _ConvergenceJudge(Judge):
     def __init__(self, rule: Converges) -> None:
         self._rule = rule
         self._due = rule.after + rule.within
-        self._wrong = ""
+        self._wrong = ""  # until now
+        self._is_late = False
 
     def see(self, write: Write, state: State) -> Iterator[Violation]:
-        if write.at < self._rule.after:
+        was_wrong, self._wrong = self._wrong, self._rule.should(state)
+        if write.at <= self._due:
             return
-        wrong = self._rule.should(state)
-        if wrong and not self._wrong and write.at > self._due:
-            yield Violation(revision=write.revision, at=write.at, who=write.who, what=f"it did not stay so: {wrong}")
-        self._wrong = wrong
+        if was_wrong:
+            yield from self._late(write.at, was_wrong)
+        elif self._wrong:
+            self._is_late = True  # and no more is said of it
+            what = f"it did not stay so: {self._wrong}"
+            yield Violation(revision=write.revision, at=write.at, who=write.who, what=what)
 
     def end(self, at: datetime, state: State) -> Iterator[Violation]:
         wrong = self._rule.should(state)
         if wrong and at >= self._due:
+            yield from self._late(at, wrong)
+
+    def _late(self, at: datetime, wrong: str) -> Iterator[Violation]:
+        if not self._is_late:
+            self._is_late = True
             what = f"not within {self._rule.within} after faults stopped: {wrong}"
             yield Violation(revision=0, at=at, who="", what=what)
 
