@@ -71,7 +71,8 @@ async def test_some_kinds_are_replaced_only_by_those_who_know_the_version(api: I
 async def test_a_generation_counts_what_a_kind_has_instead_of_a_spec(api: InProcessTransport) -> None:
     await ask(api, "POST", HOOKS, samples.sample(VALIDATING_WEBHOOKS.api_version, VALIDATING_WEBHOOKS.kind, "x"))
     _, labelled = await merge(api, f"{HOOKS}/x", metadata={"labels": {"a": "b"}})
-    _, changed = await merge(api, f"{HOOKS}/x", webhooks=[{"name": "hook.example.com"}])
+    hooks = next(it["webhooks"] for it in samples.CLUSTER if it["kind"] == VALIDATING_WEBHOOKS.kind)
+    _, changed = await merge(api, f"{HOOKS}/x", webhooks=hooks)
     assert [it["metadata"]["generation"] for it in (labelled, changed)] == [1, 2]
 
 

@@ -105,7 +105,7 @@ def test_this_is_true(expression: str) -> None:
         ("'abc'.charAt(9) == ''", "index out of range: 9"),
         ("optional.none().value() == 1", "optional.none() dereference"),
         ("[].min() == 1", "min called on empty list"),
-        ("self.name.other == 1", "no such overload"),
+        ("self.name.other == 1", "no such key: other"),
     ],
 )
 def test_an_evaluation_fails_in_cels_words(expression: str, message: str) -> None:

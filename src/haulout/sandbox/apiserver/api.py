@@ -23,8 +23,9 @@ from haulout.sandbox.apiserver.kinds import POD, JsonObject, Kind
 from haulout.sandbox.apiserver.selectors import selection
 from haulout.sandbox.apiserver.server import Server
 from haulout.sandbox.apiserver.store import Store, Write
+from haulout.sandbox.apiserver.targets import Target
 from haulout.sandbox.apiserver.transport import USUAL_LATENCY, InProcessTransport
-from haulout.sandbox.apiserver.writes import Target
+from haulout.sandbox.apiserver.webhook_callers import Caller, LocalWebhooks
 
 _TEST = "test"
 _CONTENT = ("name", "namespace", "labels", "annotations", "ownerReferences", "finalizers")
@@ -34,8 +35,9 @@ class ApiServer:
     """The cluster itself. Its methods bypass transports, rules and faults: they are the test's own hand.
 
     Watches may start at most `window` writes ago. Without `watch_lists` it is an older server, which refuses
-    `sendInitialEvents`. Without `defaulting` it stores what it is given and adds nothing. Kinds are named by their
-    plural, or `plural.group` where that is not unique.
+    `sendInitialEvents`. Without `defaulting` it stores what it is given and adds nothing. Admission webhooks are those
+    that `webhooks` serves, and those that the `network` reaches, if there is one. Kinds are named by their plural, or
+    `plural.group` where that is not unique.
     """
 
     def __init__(
@@ -46,8 +48,10 @@ class ApiServer:
         window: int = 10_000,
         watch_lists: bool = True,
         defaulting: bool = True,
+        network: Caller | None = None,
     ) -> None:
         random = Random(0) if random is None else random
+        self.webhooks = LocalWebhooks(otherwise=network)
         self._clock = clock
         self._store = Store(clock, window=window)
         self._server = Server(self._store, clock, random, watch_lists=watch_lists, defaulting=defaulting)
@@ -66,7 +70,9 @@ class ApiServer:
     def transport(self, name: str = "", *, latency: timedelta = USUAL_LATENCY) -> InProcessTransport:
         """Return a way into the cluster for one process; `name` is who it is in the history."""
         name = name or f"client-{len(self._transports) + 1}"
-        made = InProcessTransport(self._server, self._store, self._clock, name=name, latency=latency)
+        made = InProcessTransport(
+            self._server, self._store, self._clock, name=name, latency=latency, webhooks=self.webhooks
+        )
         self._transports.append(made)
         return made
 

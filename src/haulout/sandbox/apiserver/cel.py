@@ -27,7 +27,7 @@ from haulout.sandbox.apiserver.cel_syntax import (
     Select,
     parse,
 )
-from haulout.sandbox.apiserver.cel_values import CelError, Maybe, Type, equal, less, no_overload
+from haulout.sandbox.apiserver.cel_values import CelError, Maybe, Type, equal, less, no_overload, type_name
 from haulout.sandbox.apiserver.structural import Node, with_resource_meta
 
 Scope = Mapping[str, Any]
@@ -152,7 +152,7 @@ class _Compiler:
             return lambda scope: _has(operand(scope), name)
         if tree.optional:
             return lambda scope: _maybe_indexed(operand(scope), name)
-        return lambda scope: _selected(operand(scope), name)
+        return lambda scope: _indexed(operand(scope), name)
 
     def _call(self, tree: Call, known: Mapping[str, Node | None]) -> _Code:
         name, target = tree.function, tree.target
@@ -237,20 +237,10 @@ def _check_field(tree: Select, of: Node | None) -> None:
 # Access
 
 
-def _selected(operand: Any, name: str) -> Any:
-    if isinstance(operand, Maybe):
-        return _maybe_indexed(operand, name)
-    if not isinstance(operand, dict):
-        raise no_overload()
-    return _indexed(operand, name)
-
-
 def _has(operand: Any, name: str) -> bool:
     if isinstance(operand, Maybe):
         return bool(operand.items) and _has(operand.items[0], name)
-    if not isinstance(operand, dict):
-        raise no_overload()
-    return name in operand
+    return name in operand if isinstance(operand, dict) else _looked_up(operand, name) is not _MISSING
 
 
 def _indexed(operand: Any, key: Any) -> Any:
@@ -258,7 +248,7 @@ def _indexed(operand: Any, key: Any) -> Any:
         return _maybe_indexed(operand, key)
     found = _looked_up(operand, key)
     if found is _MISSING:
-        raise CelError(f"{'no such key' if isinstance(operand, dict) else 'index out of bounds'}: {key}")
+        raise CelError(f"{'index out of bounds' if isinstance(operand, list) else 'no such key'}: {key}")
     return found
 
 
@@ -275,9 +265,11 @@ _STRICT |= {"_[_]": _indexed, "_[?_]": _maybe_indexed}
 def _looked_up(operand: Any, key: Any) -> Any:
     if isinstance(operand, dict):
         return operand.get(key, _MISSING)
-    if isinstance(operand, list) and isinstance(key, int) and not isinstance(key, bool):
-        return operand[key] if 0 <= key < len(operand) else _MISSING
-    raise no_overload()
+    if not isinstance(operand, list):
+        return _MISSING  # as CEL has it: what is no map has no keys
+    if not isinstance(key, int) or isinstance(key, bool):
+        raise CelError(f"unsupported index type '{type_name(key)}' in list")
+    return operand[key] if 0 <= key < len(operand) else _MISSING
 
 
 # What does not need all its operands. An error counts only if no operand settles the matter.

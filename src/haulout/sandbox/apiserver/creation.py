@@ -48,6 +48,17 @@ def prepare(kind: Kind, obj: JsonObject, others: Others) -> None:
             obj["metadata"]["generation"] = 1  # it never counts on
 
 
+def plug_in(kind: Kind, obj: JsonObject, others: Others) -> None:
+    """Write into a new object what the built-in admission plugins do: all that a mutating webhook already sees."""
+    match kind.group, kind.kind:
+        case "", "Pod":
+            spec = section(obj, "spec")
+            _prioritise(kind, obj, spec, others)
+            _tolerate(spec)
+        case "", "Node":
+            _taint(section(obj, "spec"))
+
+
 def carry_over(kind: Kind, new: JsonObject, old: JsonObject) -> None:
     """Put back into an updated object what was decided before and what the update leaves out."""
     spec, before = inside(new, "spec"), inside(old, "spec")
@@ -113,7 +124,8 @@ def _prioritise(kind: Kind, pod: JsonObject, spec: JsonObject, others: Others) -
 
 
 def _forbidden(kind: Kind, obj: JsonObject, why: str) -> status.Refused:
-    name = obj["metadata"]["name"]
+    meta = obj["metadata"]
+    name = meta.get("name") or meta.get("generateName") or "Unknown"
     details = {"name": name, "kind": kind.plural}
     said = f'{kind.resource} "{name}" is forbidden: {why}'
     return status.Refused(status.failure(403, "Forbidden", said, details))

@@ -131,7 +131,7 @@ class Kind:
         It matters to JSON patches: after the last taint is gone, `/spec/taints` is gone too. Of a custom resource only
         the metadata has a Go type.
         """
-        result: JsonObject = _without_nulls(obj) if self.rules is None else obj
+        result: JsonObject = without_nulls(obj) if self.rules is None else obj
         result |= {"apiVersion": self.api_version, "kind": self.kind, "metadata": _metadata(result["metadata"])}
         for section in self.sections:
             result.setdefault(section, {})
@@ -154,11 +154,12 @@ def _is_empty(value: Any) -> bool:
     return value is False or value in ("", [], {})
 
 
-def _without_nulls(value: Any) -> Any:
+def without_nulls(value: Any) -> Any:
+    """Return a copy of `value` in which nothing is null."""
     if isinstance(value, dict):
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+        return {name: without_nulls(item) for name, item in value.items() if item is not None}
     if isinstance(value, list):
-        return [_without_nulls(item) for item in value]
+        return [without_nulls(item) for item in value]
     return value
 
 

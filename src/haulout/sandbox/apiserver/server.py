@@ -36,9 +36,10 @@ from haulout.sandbox.apiserver.status import NotYet, Refused, answer, bad_reques
 from haulout.sandbox.apiserver.store import Store
 from haulout.sandbox.apiserver.strategic import STRATEGIC_MERGE_PATCH, strategic_merge
 from haulout.sandbox.apiserver.tables import Column, asks_for_table, included, table, table_of
+from haulout.sandbox.apiserver.targets import Asks, Case, Target
 from haulout.sandbox.apiserver.tokens import Tokens
 from haulout.sandbox.apiserver.watch import Watch
-from haulout.sandbox.apiserver.writes import Target, Writer
+from haulout.sandbox.apiserver.writes import Writer
 
 _FRESHNESS_WAIT = timedelta(seconds=3)
 _SHORTEST_WATCH_SECONDS = 1800.0  # the real server ends a watch without a timeout after one to two times this
@@ -77,8 +78,8 @@ class Server:
     """Answers requests from a store."""
 
     def __init__(self, store: Store, clock: Clock, random: Random, *, watch_lists: bool, defaulting: bool) -> None:
-        self.writer = Writer(store, clock, random, defaulting=defaulting)
         self.kinds = Catalogue([*KINDS, *ALL])
+        self.writer = Writer(store, clock, random, kinds=lambda: self.kinds, defaulting=defaulting)
         self.watch_lists = watch_lists
         self.is_down = False  # it answers nobody then: transports see to that
         self._store = store
@@ -87,14 +88,16 @@ class Server:
         self._definitions = Definitions(self.writer, self.kinds)
         self._tokens = Tokens(secret=random.randbytes(32), find_account=self._find_account)
 
-    def answer(self, request: Request, *, who: str, attempt: int = 0, as_of: int | None = None) -> Response | Watch:
-        """Return the answer; raises only `NotYet`."""
+    def answer(
+        self, request: Request, *, who: str, attempt: int = 0, as_of: int | None = None, case: Case | None = None
+    ) -> Response | Watch:
+        """Return the answer; raises only `NotYet`, and `NeedsAdmission` with the `case` to come back with."""
         try:
             if request.method == "GET" and (found := self._about_itself(request)):
                 return found
             if request.method == "POST" and (review := self._review(request, who)):
                 return review
-            target, collection = self._routed(request, who)
+            target, collection = self._routed(request, who, Case() if case is None else case)
             call = Call(request=request, target=target, query=dict(request.query), attempt=attempt, as_of=as_of)
             return self._answer(call, collection=collection)
         except Refused as refused:
@@ -151,7 +154,7 @@ class Server:
         kind = self.kinds.named("serviceaccounts")
         return self._store.get(kind, kind.key(namespace, name)) if kind else None
 
-    def _routed(self, request: Request, who: str) -> tuple[Target, bool]:
+    def _routed(self, request: Request, who: str, case: Case) -> tuple[Target, bool]:
         """Return what the path names, and whether that is a collection."""
         match [unquote(part) for part in request.path.strip("/").split("/")]:
             case ["api", version, *rest]:
@@ -179,6 +182,7 @@ class Server:
             who=who,
             verb=_VERBS.get(request.method, ""),
             dry_run=("dryRun", "All") in request.query,
+            asks=None if request.method == "GET" else _asks(request, who, case),
         )
         return target, not name
 
@@ -221,13 +225,16 @@ class Server:
         target = call.target
         if call.request.method != "POST":
             raise Refused(status.generic(405))
+        admitted = self.writer.admission.admitted
         if target.subresource == "binding":
-            binds = replace(target, subresource="", verb="bind")
-            return answer(201, bind(self.writer, binds, _body(call, kind="Binding")))
+            binds = replace(target, subresource="", verb="bind", asks=None)
+            body = admitted(target, _body(call, kind="Binding"), api_version="v1", kind="Binding")
+            return answer(201, bind(self.writer, binds, body))
         body = _body(call, expect=None, kind="Eviction")
+        body = admitted(target, body, api_version="policy/v1", kind="Eviction")
         options = body.get("deleteOptions") or {}
         dry_run = target.dry_run or options.get("dryRun") == ["All"]
-        evicts = replace(target, subresource="", verb="evict", dry_run=dry_run)
+        evicts = replace(target, subresource="", verb="evict", dry_run=dry_run, asks=None)
         return answer(201, evict(self.writer, evicts, body, attempt=call.attempt))
 
     def _patch(self, call: Call) -> Response:
@@ -372,9 +379,14 @@ class Server:
         return self._store.revision if call.as_of is None else call.as_of, ""
 
     def _delete_collection(self, call: Call) -> JsonObject:
-        listed, options = self._list(call), _delete_options(call)
-        for item in listed["items"]:
-            self.writer.delete(replace(call.target, name=item["metadata"]["name"]), options)
+        target, options = call.target, _delete_options(call)
+        asks = target.asks and replace(target.asks, names_objects=False)
+        listed = target.once("listed", lambda: self._list(call))
+        gone = target.once("gone", set[str])
+        for name in [item["metadata"]["name"] for item in listed["items"]]:
+            if name not in gone and self._store.get(target.kind, replace(target, name=name).key):
+                self.writer.delete(replace(target, name=name, asks=asks), options)
+                gone.add(name)
         return listed
 
     def _watch(self, call: Call) -> Watch:
@@ -444,6 +456,14 @@ _REVIEWS = {
 }
 _EVERYBODYS_GROUPS = ("system:masters", "system:authenticated")  # without RBAC everybody may do everything
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+
+
+def _asks(request: Request, who: str, case: Case) -> Asks:
+    """Return who asks for a write, with its options as webhooks see them."""
+    query = dict(request.query)
+    options: JsonObject = {"dryRun": ["All"]} if query.get("dryRun") == "All" else {}
+    options |= {name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)}
+    return Asks(user=User(who, _EVERYBODYS_GROUPS), case=case, options=options)
 
 
 def _body(call: Call, *, expect: str | None = "", kind: str = "") -> JsonObject:

@@ -9,7 +9,7 @@ of the history hold what is stored.
 
 import asyncio
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -96,6 +96,10 @@ class Store:
     def keys(self, kind: Kind) -> list[str]:
         """Return where the objects of the kind lie."""
         return sorted(self._objects.get(kind.stored_as, ()))
+
+    def current(self, kind: Kind) -> Mapping[str, JsonObject]:
+        """Return all objects of the kind as they are stored now, in no order, to look at and not to keep."""
+        return self._objects.get(kind.stored_as, {})
 
     def at(self, kind: Kind, revision: int) -> dict[str, JsonObject]:
         """Return all objects of the kind as they were at `revision`, in the order of their keys."""

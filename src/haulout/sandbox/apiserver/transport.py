@@ -7,10 +7,11 @@ client that gives up in between does not know what happened.
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
 from haulout.core.clock import Clock
 from haulout.errors import KubeError, Unreachable
@@ -19,7 +20,17 @@ from haulout.sandbox.apiserver.faults import Faults, LinePlan, Outcome, RequestP
 from haulout.sandbox.apiserver.server import Server
 from haulout.sandbox.apiserver.status import NotYet
 from haulout.sandbox.apiserver.store import Bells, Store
+from haulout.sandbox.apiserver.targets import Case
 from haulout.sandbox.apiserver.watch import Watch
+from haulout.sandbox.apiserver.webhook_callers import Caller, verdicts
+from haulout.sandbox.apiserver.webhooks import NeedsAdmission, Question, Verdict
+
+
+class _Wait(Protocol):
+    """Lets time pass, unless the line breaks."""
+
+    async def __call__(self, duration: timedelta | None, *, until: Callable[[], bool] = ...) -> None: ...
+
 
 USUAL_LATENCY = timedelta(milliseconds=1)
 
@@ -72,7 +83,9 @@ class Line:
 class InProcessTransport:
     """A `haulout.kube.transport.Transport` to a `ApiServer`."""
 
-    def __init__(self, server: Server, store: Store, clock: Clock, *, name: str, latency: timedelta) -> None:
+    def __init__(
+        self, server: Server, store: Store, clock: Clock, *, name: str, latency: timedelta, webhooks: Caller
+    ) -> None:
         self.server = f"memory of {name}"
         self.name = name
         self.latency = latency
@@ -81,6 +94,7 @@ class InProcessTransport:
         self._server = server
         self._store = store
         self._clock = clock
+        self._webhooks = webhooks
         self._line = Line()
         self._is_closed = False
 
@@ -159,25 +173,41 @@ class InProcessTransport:
         await wait(None, until=lambda: not self._line.is_frozen and not plan.never_answers)
         return answer if plan.after is None else _come_out(plan.after)
 
-    async def _served(
-        self, request: Request, plan: RequestPlan, wait: Callable[[timedelta], Awaitable[None]]
-    ) -> Response | Watch:
-        attempt, as_of = 0, plan.as_of
+    async def _served(self, request: Request, plan: RequestPlan, wait: "_Wait") -> Response | Watch:
+        attempt, case, as_of = 0, Case(), plan.as_of
         if plan.behind is not None:
             as_of = self._store.revision_at(self._clock.now() - plan.behind)
         while True:
             try:
-                return self._server.answer(request, who=self.name, attempt=attempt, as_of=as_of)
+                return self._server.answer(request, who=self.name, attempt=attempt, as_of=as_of, case=case)
             except NotYet as not_yet:
                 await wait(not_yet.wait)
                 attempt += 1
+            except NeedsAdmission as needs:
+                case.verdicts |= await self._heard(needs.questions, wait)
+
+    async def _heard(self, questions: Sequence[Question], wait: "_Wait") -> dict[str, Verdict]:
+        """Return what webhooks say, unless the line breaks first: then nobody waits for it."""
+        await wait(self.latency)  # so that even a webhook that always changes the object comes to an end: the timeout
+        broken: Unreachable | None = None
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(verdicts(self._webhooks, questions))
+            task.add_done_callback(lambda _: self._line.bells.ring())
+            try:
+                await wait(None, until=task.done)
+            except Unreachable as unreachable:
+                broken = unreachable
+                task.cancel()
+        if broken is not None:
+            raise broken
+        return task.result()
 
     def _arrive_in(self, late: timedelta, request: Request) -> None:
         def arrive() -> None:
             try:
                 self._server.answer(request, who=self.name)
-            except NotYet:
-                return  # the server would look again, but nobody waits for it any more
+            except (NotYet, NeedsAdmission):
+                return  # the server would look again, or ask, but nobody waits for it any more
 
         asyncio.get_running_loop().call_later(late.total_seconds(), arrive)
 

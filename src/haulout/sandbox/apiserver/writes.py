@@ -8,12 +8,12 @@ import copy
 import re
 import uuid
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from random import Random
 
 from haulout.core.clock import Clock
-from haulout.sandbox.apiserver import crds, status
+from haulout.sandbox.apiserver import crds, registrations, status
+from haulout.sandbox.apiserver.admission import Admission
 from haulout.sandbox.apiserver.apply import track
 from haulout.sandbox.apiserver.builtin_kinds import CUSTOM_RESOURCE_DEFINITION, PRIORITY_CLASS, SERVICE
 from haulout.sandbox.apiserver.creation import carry_over, prepare
@@ -22,6 +22,9 @@ from haulout.sandbox.apiserver.defaults import set_defaults
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.patches import same_json
 from haulout.sandbox.apiserver.store import Store
+from haulout.sandbox.apiserver.targets import Target
+
+__all__ = ["Target", "Writer", "check_preconditions", "instant", "timestamp"]
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -34,30 +37,21 @@ _NAME_ATTEMPTS = 8
 _USUAL_GRACE_SECONDS = 30  # what defaulting writes into a pod that names none
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """Which object a request is about, and on whose behalf."""
-
-    kind: Kind
-    namespace: str
-    name: str
-    subresource: str = ""
-    who: str
-    verb: str
-    dry_run: bool = False
-    warnings: list[str] = field(default_factory=list)  # what the answer will warn of
-
-    @property
-    def key(self) -> str:
-        """Return where the object lies among its kind."""
-        return self.kind.key(self.namespace, self.name)
-
-
 class Writer:
     """Changes objects in a store; without `defaulting` it stores what it is given and adds nothing."""
 
-    def __init__(self, store: Store, clock: Clock, random: Random, *, defaulting: bool = True) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        random: Random,
+        *,
+        kinds: Callable[[], Iterable[Kind]] = lambda: (),
+        defaulting: bool = True,
+    ) -> None:
         self.store = store
+        others = self._others if defaulting else None
+        self.admission = Admission(store, kinds=kinds, new_uid=self.new_uid, complete=self.complete, others=others)
         self._defaulting = defaulting
         self._clock = clock
         self._random = random
@@ -90,14 +84,16 @@ class Writer:
         if meta.get("resourceVersion"):
             raise status.Refused(status.failure(500, "", "resourceVersion should not be set on objects to be created"))
         _check_namespace(target, meta)
+        for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
+            meta.pop(name, None)
+        body = self.admission.mutated(target, body, None)
+        meta = body["metadata"]
         generated = bool(meta.get("generateName")) and not meta.get("name")
         if generated:
             meta["name"] = self._generated_name(target, meta["generateName"])
         if kind.rules is None:
             _check_name(kind, meta)
-        for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
-            meta.pop(name, None)
-        meta |= {"uid": self.new_uid(), "creationTimestamp": self.now()}
+        meta |= {"uid": target.once("uid", self.new_uid), "creationTimestamp": target.once("created", self.now)}
         if kind.counts_generations:
             meta["generation"] = 1
         if kind.initial_status is not None:
@@ -110,6 +106,7 @@ class Writer:
             body.pop("status", None)
         self._check(target, body, None)
         new = kind.normal(body)
+        self.admission.check(target, new, None)
         key = kind.key_of(new)
         taken = self.store.get(kind, key)
         if taken:
@@ -144,11 +141,13 @@ class Writer:
         current = self.read(target)
         new = change(copy.deepcopy(current))
         _check_types(target.kind, new)
+        _check_namespace(target, new["metadata"])
+        _check_url(target, new["metadata"])
+        new = self.admission.mutated(target, new, current)
         self.complete(target.kind, new)
         if self._defaulting and not target.subresource:
             carry_over(target.kind, new, current)
         meta, old = new["metadata"], current["metadata"]
-        _check_namespace(target, meta)
         _check_url(target, meta)
         _check_version(target, meta, old)
         _keep_the_servers_part(target, new, current)
@@ -158,6 +157,7 @@ class Writer:
         if manager is not None:
             new = self._tracked(target, current, new, manager)
         new = target.kind.normal(new)
+        self.admission.check(target, new, current)
         if "deletionTimestamp" in old and not meta.get("finalizers") and not old.get("deletionGracePeriodSeconds"):
             if not target.dry_run:
                 self.store.write(target.kind, target.key, None, who=target.who, verb=target.verb)
@@ -176,6 +176,8 @@ class Writer:
             if causes:
                 raise status.invalid(kind.group, kind.kind, new["metadata"]["name"], causes)
             target.warnings.extend([] if target.subresource else crds.warnings(new, old))
+        else:
+            registrations.check(kind, new)
 
     def _others(self, plural: str) -> Iterable[JsonObject]:
         kind = {PRIORITY_CLASS.plural: PRIORITY_CLASS, SERVICE.plural: SERVICE}[plural]
@@ -201,16 +203,27 @@ class Writer:
         kind, current = target.kind, self.read(target)
         check_preconditions(kind, current, options)
         if kind is CUSTOM_RESOURCE_DEFINITION and "deletionTimestamp" not in current["metadata"]:
+            self.admission.check_deletion(target, current, options)
             return self._mark(target, crds.marked(current, now=self.now()))
         if kind.graceful and not _at_its_end(current):
-            marked = self._marked_graceful(current, options.get("gracePeriodSeconds"))
+            marked = self._marked_graceful(current, options.get("gracePeriodSeconds"), self._clock.now())
             if marked is None:
                 return current
+            options = options | {"gracePeriodSeconds": marked["metadata"]["deletionGracePeriodSeconds"]}
+            self.admission.check_deletion(target, current, options)
+            stays = bool(marked["metadata"].get("finalizers") or options["gracePeriodSeconds"])
+            if not (stays or target.dry_run):
+                # The real server asks again about the object as it is marked, right before it goes.
+                now = target.once(f"deleted {target.key}", self._clock.now)
+                marked = self._marked_graceful(current, 0, now) or marked
+                self.admission.check_deletion(target, marked, options)
             current = self._mark(target, marked)
-            if current["metadata"].get("finalizers") or current["metadata"]["deletionGracePeriodSeconds"]:
+            if stays:
                 return current
-        elif current["metadata"].get("finalizers"):
-            return self._mark(target, self._marked_now(current))
+        else:
+            self.admission.check_deletion(target, current, options)
+            if current["metadata"].get("finalizers"):
+                return self._mark(target, self._marked_now(current))
         gone = current
         if not target.dry_run:
             gone = self.store.write(kind, target.key, None, who=target.who, verb=target.verb)
@@ -224,9 +237,9 @@ class Writer:
             return marked
         return self.store.write(target.kind, target.key, marked, who=target.who, verb=target.verb)
 
-    def _marked_graceful(self, pod: JsonObject, wanted: int | None) -> JsonObject | None:
+    def _marked_graceful(self, pod: JsonObject, wanted: int | None, now: datetime) -> JsonObject | None:
         """Return `pod` with its time to terminate, or None if one that is not longer is already running."""
-        meta, now = pod["metadata"], self._clock.now()
+        meta = pod["metadata"]
         if "deletionTimestamp" not in meta:
             period = _grace_seconds(pod, wanted)
             return _marked(pod, now + timedelta(seconds=period), period)
@@ -245,11 +258,14 @@ class Writer:
 
     def _generated_name(self, target: Target, base: str) -> str:
         name = ""
-        for _ in range(_NAME_ATTEMPTS):
-            name = base[:58] + "".join(self._random.choice(_SUFFIX_LETTERS) for _ in range(5))
+        for attempt in range(_NAME_ATTEMPTS):
+            name = base[:58] + target.once(f"name {attempt}", self._suffix)
             if not self.store.get(target.kind, target.kind.key(target.namespace, name)):
                 break
         return name
+
+    def _suffix(self) -> str:
+        return "".join(self._random.choice(_SUFFIX_LETTERS) for _ in range(5))
 
 
 def timestamp(at: datetime) -> str:

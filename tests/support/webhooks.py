@@ -1,0 +1,139 @@
+"""An admission webhook over HTTPS that does as it is told and remembers what it was asked.
+
+async with a_webhook(folder) as webhook:
+    webhook.does("/no", denies("not today"))
+    configuration = validating("guard", webhook.client_config("/no"), rules=[rule("pods")])
+"""
+
+import base64
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from haulout.core.clock import RealClock
+from haulout.sandbox.apiserver import JsonObject
+from support.certificates import Authority
+
+Behaviour = Callable[[JsonObject], JsonObject]
+"""From an AdmissionRequest to the AdmissionResponse, which need not name the uid."""
+
+
+class WebhookServer:
+    """A webhook for every path; those that were not told anything allow everything."""
+
+    def __init__(self, *, port: int, authority: Authority) -> None:
+        self.port = port
+        self.asked: list[tuple[str, JsonObject]] = []  # path and AdmissionRequest
+        self._authority = authority
+        self._behaviours: dict[str, Behaviour] = {}
+
+    def does(self, path: str, behaviour: Behaviour) -> None:
+        """Answer requests for `path` so."""
+        self._behaviours[path] = behaviour
+
+    def client_config(self, path: str, *, authority: Authority | None = None) -> JsonObject:
+        """Return how an API server reaches `path`; another `authority` makes it distrust the certificate."""
+        bundle = base64.b64encode((authority or self._authority).pem).decode()
+        return {"url": f"https://127.0.0.1:{self.port}{path}", "caBundle": bundle}
+
+    async def handle(self, asked: web.BaseRequest) -> web.StreamResponse:
+        """Answer one review."""
+        review = msgspec.json.decode(await asked.read())
+        request = review["request"]
+        self.asked.append((asked.path, request))
+        said = self._behaviours.get(asked.path, allows)(request)
+        if "raw" in said:
+            return web.Response(status=said.get("code", 200), text=said["raw"], content_type="application/json")
+        response = {"uid": request["uid"]} | said
+        return web.json_response({"apiVersion": review["apiVersion"], "kind": review["kind"], "response": response})
+
+
+@asynccontextmanager
+async def a_webhook(
+    folder: Path, *, names: tuple[str, ...] = ("127.0.0.1", "localhost")
+) -> AsyncIterator[WebhookServer]:
+    """Serve webhooks on loopback, with a certificate for these names."""
+    authority = Authority()
+    server = WebhookServer(port=0, authority=authority)
+    listener = web.Server(server.handle, access_log=None)
+    runner = web.ServerRunner(listener, shutdown_timeout=1)
+    await runner.setup()
+    try:
+        tls = authority.issue(*names).server_context(folder)
+        await web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls).start()
+        server.port = runner.addresses[0][1]
+        yield server
+    finally:
+        for connection in listener.connections:  # an API server keeps them open for its next question
+            if connection.transport is not None:
+                connection.transport.abort()
+        await runner.cleanup()
+        await RealClock().sleep(timedelta())  # the loop closes them in its next turn
+
+
+# What webhooks do
+
+
+def allows(_: JsonObject) -> JsonObject:
+    """Allow."""
+    return {"allowed": True}
+
+
+def denies(message: str = "", **status: Any) -> Behaviour:
+    """Deny with that status."""
+    said = ({"message": message} if message else {}) | status
+    return lambda _: {"allowed": False} | ({"status": said} if said else {})
+
+
+def patches(*operations: JsonObject) -> Behaviour:
+    """Allow, with a patch."""
+    patch = base64.b64encode(msgspec.json.encode(operations)).decode()
+    return lambda _: {"allowed": True, "patchType": "JSONPatch", "patch": patch}
+
+
+def labels(name: str, value: str) -> Behaviour:
+    """Allow, with one more label."""
+
+    def behave(request: JsonObject) -> JsonObject:
+        operations = list(_label(request["object"], name, value))
+        return patches(*operations)(request)
+
+    return behave
+
+
+def _label(obj: JsonObject, name: str, value: str) -> Iterator[JsonObject]:
+    if "labels" not in obj["metadata"]:
+        yield {"op": "add", "path": "/metadata/labels", "value": {}}
+    yield {"op": "add", "path": f"/metadata/labels/{name}", "value": value}
+
+
+# Configurations
+
+
+def rule(*resources: str, operations: tuple[str, ...] = ("*",), group: str = "*", **more: Any) -> JsonObject:
+    """Return a rule about these resources."""
+    what = {"apiGroups": [group], "apiVersions": ["*"], "resources": list(resources)}
+    return what | {"operations": list(operations)} | more
+
+
+def a_hook(client_config: JsonObject, *rules: JsonObject, name: str = "guard.example.com", **more: Any) -> JsonObject:
+    """Return one webhook of a configuration."""
+    usual = {"sideEffects": "None", "admissionReviewVersions": ["v1"]}
+    return {"name": name, "clientConfig": client_config, "rules": list(rules)} | usual | more
+
+
+def a_configuration(name: str, *hooks: JsonObject, mutating: bool = False) -> JsonObject:
+    """Return a configuration of webhooks."""
+    kind = "MutatingWebhookConfiguration" if mutating else "ValidatingWebhookConfiguration"
+    meta = {"name": name}
+    return {
+        "apiVersion": "admissionregistration.k8s.io/v1",
+        "kind": kind,
+        "metadata": meta,
+        "webhooks": list(hooks),
+    }

@@ -1,0 +1,592 @@
+"""What the sandbox promises about admission webhooks: it asks them, waits for them, and does as they say."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from haulout.core.clock import Clock, RealClock
+from haulout.core.virtual import VirtualClock, VirtualLoop
+from haulout.errors import Unreachable
+from haulout.kube.transport import Request
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
+from haulout.sandbox.apiserver.webhook_callers import HttpsCaller, service_url
+from support.asking import (
+    MAPS,
+    MERGE_PATCH,
+    PODS,
+    a_budget,
+    a_map,
+    a_node,
+    a_pod,
+    an_eviction,
+    ask,
+    merge,
+    patch,
+    send,
+)
+from support.definitions import NODE_MAINTENANCE, a_definition, an_object
+from support.webhooks import (
+    Behaviour,
+    a_configuration,
+    a_hook,
+    a_webhook,
+    allows,
+    denies,
+    labels,
+    patches,
+    rule,
+)
+
+Then = Callable[[JsonObject], Awaitable[None]]
+SECOND = timedelta(seconds=1)
+
+
+class Hooks:
+    """Webhooks of a cluster, served in-process; `asked` has the AdmissionRequests by the names of the webhooks."""
+
+    def __init__(self, cluster: ApiServer, clock: Clock) -> None:
+        self.asked: list[tuple[str, JsonObject]] = []
+        self._cluster = cluster
+        self._clock = clock
+
+    def add(
+        self,
+        *rules: JsonObject,
+        does: Behaviour = allows,
+        name: str = "guard",
+        mutating: bool = False,
+        takes: timedelta = timedelta(),
+        meanwhile: Then | None = None,
+        **more: Any,
+    ) -> None:
+        """Put a webhook in force that answers after a while, and does something `meanwhile`."""
+        url = service_url("hooks", name)
+
+        async def handle(review: JsonObject) -> JsonObject:
+            request = review["request"]
+            self.asked.append((name, request))
+            await self._clock.sleep(takes)
+            if meanwhile is not None:
+                await meanwhile(request)
+            return review | {"response": {"uid": request["uid"]} | does(request)}
+
+        self._cluster.webhooks.serve(url, handle)
+        client_config = {"service": {"namespace": "hooks", "name": name}}
+        hook = a_hook(client_config, *rules, name=f"{name}.example.com", **more)
+        self._cluster.put(a_configuration(name, hook, mutating=mutating))
+
+    @property
+    def order(self) -> list[str]:
+        """Return who was asked."""
+        return [name for name, _ in self.asked]
+
+    @property
+    def operations(self) -> list[str]:
+        """Return what was asked about."""
+        return [request["operation"] for _, request in self.asked]
+
+
+@pytest.fixture
+def hooks(cluster: ApiServer, clock: Clock) -> Hooks:
+    return Hooks(cluster, clock)
+
+
+# What they decide
+
+
+async def test_what_a_webhook_denies_does_not_happen(cluster: ApiServer, api: InProcessTransport, hooks: Hooks) -> None:
+    hooks.add(rule("nodes"), does=denies("not on a Friday"))
+    code, said = await ask(api, "POST", "/api/v1/nodes", a_node())
+    assert (code, said["message"]) == (
+        400,
+        'admission webhook "guard.example.com" denied the request: not on a Friday',
+    )
+    assert not cluster.has("nodes", "n1")
+
+
+async def test_a_denied_change_leaves_the_object_as_it_was(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    cluster.put(a_node())
+    hooks.add(rule("nodes", operations=("UPDATE", "DELETE")), does=denies())
+    before = cluster.get("nodes", "n1")
+    assert (await merge(api, "/api/v1/nodes/n1", spec={"unschedulable": True}))[0] == 400
+    assert (await ask(api, "DELETE", "/api/v1/nodes/n1"))[0] == 400
+    assert cluster.get("nodes", "n1") == before
+
+
+async def test_a_webhook_can_put_an_eviction_off(cluster: ApiServer, api: InProcessTransport, hooks: Hooks) -> None:
+    """As those do that move a virtual machine first: 429 tells the drain to come back."""
+    cluster.put(a_pod())
+    cluster.put(a_budget(disruptionsAllowed=1))
+    later = denies("the machine moves", code=429, reason="TooManyRequests", details={"retryAfterSeconds": 5})
+    hooks.add(rule("pods/eviction", operations=("CREATE",)), does=later)
+    answer = await send(api, "POST", f"{PODS}/cart-0/eviction", an_eviction())
+    assert (answer.status, answer.headers["retry-after"]) == (429, "5")
+    (_, request) = hooks.asked[0]
+    assert (request["kind"]["kind"], request["subResource"], request["name"]) == ("Eviction", "eviction", "cart-0")
+    assert "deletionTimestamp" not in cluster.get("pods", "cart-0", "shop")["metadata"]
+    assert cluster.get("poddisruptionbudgets", "cart", "shop")["status"]["disruptionsAllowed"] == 1
+
+
+async def test_an_allowed_eviction_is_no_deletion_to_webhooks(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    cluster.put(a_pod())
+    hooks.add(rule("*/*"))
+    assert (await ask(api, "POST", f"{PODS}/cart-0/eviction", an_eviction()))[0] == 201
+    assert hooks.operations == ["CREATE"]
+    assert "deletionTimestamp" in cluster.get("pods", "cart-0", "shop")["metadata"]
+
+
+async def test_a_pod_is_not_bound_against_a_webhooks_will(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    cluster.put(a_pod(node=""))
+    hooks.add(rule("pods/binding"), does=denies())
+    body = {"metadata": {"name": "cart-0"}, "target": {"name": "n1"}}
+    assert (await ask(api, "POST", f"{PODS}/cart-0/binding", body))[0] == 400
+    assert not cluster.get("pods", "cart-0", "shop")["spec"].get("nodeName")
+
+
+async def test_the_first_of_several_denials_is_the_answer(api: InProcessTransport, hooks: Hooks) -> None:
+    for name in ("b", "a"):
+        hooks.add(rule("nodes"), does=denies(f"says {name}"), name=name)
+    _, said = await ask(api, "POST", "/api/v1/nodes", a_node())
+    assert said["message"].endswith("says a")
+    assert sorted(hooks.order) == ["a", "b"]
+
+
+async def test_warnings_reach_whoever_asked(api: InProcessTransport, hooks: Hooks) -> None:
+    warning = {"allowed": True, "warnings": ['a "quoted" word', "a second"]}
+    hooks.add(rule("nodes"), does=lambda _: warning)
+    answer = await send(api, "POST", "/api/v1/nodes", a_node())
+    assert answer.headers["warning"] == r'299 - "a \"quoted\" word", 299 - "a second"'
+
+
+async def test_configurations_of_webhooks_are_subject_to_none(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    hooks.add(rule("*/*"), does=denies())
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/guard"
+    assert (await ask(api, "DELETE", path))[0] == 200
+    assert (await ask(api, "POST", "/api/v1/nodes", a_node()))[0] == 201
+    assert not hooks.asked
+    assert cluster.has("nodes", "n1")
+
+
+# What they change
+
+
+async def test_a_mutating_webhook_changes_what_is_stored(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    hooks.add(rule("configmaps"), does=labels("team", "a"), mutating=True)
+    code, said = await ask(api, "POST", MAPS, a_map("m", x="1"))
+    assert (code, said["metadata"]["labels"]) == (201, {"team": "a"})
+    assert cluster.get("configmaps", "m", "shop") == said
+    assert len(cluster.history) == 2, "its configuration and the object, written once"
+
+
+async def test_what_a_webhook_adds_gets_its_defaults(api: InProcessTransport, hooks: Hooks) -> None:
+    sidecar = {"name": "side", "image": "registry.example/side:1"}
+    hooks.add(rule("pods"), does=patches({"op": "add", "path": "/spec/containers/-", "value": sidecar}), mutating=True)
+    _, said = await ask(api, "POST", PODS, a_pod())
+    assert said["spec"]["containers"][1]["terminationMessagePolicy"] == "File"
+
+
+async def test_mutating_webhooks_see_what_those_before_them_changed(api: InProcessTransport, hooks: Hooks) -> None:
+    for name in ("b", "a", "c"):
+        hooks.add(rule("nodes"), does=labels(name, "1"), name=name, mutating=True)
+    _, said = await ask(api, "POST", "/api/v1/nodes", a_node())
+    assert hooks.order == ["a", "b", "c"]
+    assert said["metadata"]["labels"] == dict.fromkeys("abc", "1")
+    assert [sorted(request["object"]["metadata"].get("labels", {})) for _, request in hooks.asked] == [
+        [],
+        ["a"],
+        ["a", "b"],
+    ]
+
+
+async def test_a_webhook_that_wants_to_is_asked_again_about_later_changes(
+    api: InProcessTransport, hooks: Hooks
+) -> None:
+    hooks.add(rule("nodes"), name="a", mutating=True, reinvocationPolicy="IfNeeded")
+    hooks.add(rule("nodes"), does=labels("b", "1"), name="b", mutating=True, reinvocationPolicy="IfNeeded")
+    hooks.add(rule("nodes"), name="c", mutating=True, reinvocationPolicy="IfNeeded")
+    await ask(api, "POST", "/api/v1/nodes", a_node())
+    assert hooks.order == ["a", "b", "c", "a"]
+    assert hooks.asked[-1][1]["object"]["metadata"]["labels"] == {"b": "1"}
+
+
+async def test_a_patch_that_does_not_apply_or_fit_is_an_internal_error(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    for operation in (
+        {"op": "remove", "path": "/no/such"},
+        {"op": "test", "path": "/metadata/name", "value": "x"},
+        {"op": "replace", "path": "/metadata", "value": "x"},
+        {"op": "add", "path": "/metadata/labels", "value": "x"},
+        {"op": "jump", "path": "/metadata"},
+    ):
+        hooks.add(rule("nodes"), does=patches(operation), mutating=True)
+        assert (await ask(api, "POST", "/api/v1/nodes", a_node()))[0] == 500, operation
+    assert not cluster.has("nodes", "n1")
+
+
+async def test_a_deletion_cannot_be_patched(cluster: ApiServer, api: InProcessTransport, hooks: Hooks) -> None:
+    cluster.put(a_node())
+    hooks.add(rule("nodes"), does=patches({"op": "add", "path": "/a", "value": 1}), mutating=True)
+    code, said = await ask(api, "DELETE", "/api/v1/nodes/n1")
+    assert (code, cluster.has("nodes", "n1")) == (500, True)
+    assert "attempted to modify the object, which is not supported for this operation" in said["message"]
+
+
+# What they are told
+
+
+async def test_what_is_new_has_the_same_uid_for_webhooks_and_in_the_cluster(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    hooks.add(rule("configmaps"), takes=5 * SECOND)
+    hooks.add(rule("configmaps"), takes=5 * SECOND, name="changes", mutating=True)
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "m-"}}
+    _, said = await ask(api, "POST", MAPS, body)
+    assert hooks.order == ["changes", "guard"]
+    seen = hooks.asked[1][1]["object"]["metadata"]
+    stored = cluster.get("configmaps", said["metadata"]["name"], "shop")["metadata"]
+    assert (seen["uid"], seen["name"], seen["creationTimestamp"]) == (
+        stored["uid"],
+        stored["name"],
+        stored["creationTimestamp"],
+    )
+    assert "uid" not in hooks.asked[0][1]["object"]["metadata"]
+
+
+async def test_a_forced_deletion_is_asked_about_before_and_after_the_mark(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    cluster.put(a_pod())
+    hooks.add(rule("pods"), takes=3 * SECOND)
+    assert (await ask(api, "DELETE", f"{PODS}/cart-0", {"gracePeriodSeconds": 0}))[0] == 200
+    olds = [request["oldObject"]["metadata"].get("deletionGracePeriodSeconds") for _, request in hooks.asked]
+    assert (olds, cluster.has("pods", "cart-0", "shop")) == ([None, 0], False)
+
+
+async def test_each_object_of_a_collection_is_asked_about_once(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    for name in "abc":
+        cluster.put(a_map(name))
+    hooks.add(rule("configmaps"), takes=SECOND)
+    code, said = await ask(api, "DELETE", MAPS)
+    assert (code, [it["metadata"]["name"] for it in said["items"]]) == (200, ["a", "b", "c"])
+    assert [request["oldObject"]["metadata"]["name"] for _, request in hooks.asked] == ["a", "b", "c"]
+    assert not cluster.objects("configmaps")
+
+
+async def test_a_denial_in_a_collection_keeps_the_rest(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    for name in "abc":
+        cluster.put(a_map(name))
+    hooks.add(rule("configmaps"), does=lambda it: {"allowed": it["oldObject"]["metadata"]["name"] != "b"})
+    assert (await ask(api, "DELETE", MAPS))[0] == 400
+    assert [it["metadata"]["name"] for it in cluster.objects("configmaps")] == ["b", "c"]
+
+
+async def test_a_dry_run_is_told_as_one_and_writes_nothing(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    hooks.add(rule("nodes"))
+    assert (await ask(api, "POST", "/api/v1/nodes", a_node(), dryRun="All"))[0] == 201
+    assert (hooks.asked[0][1]["dryRun"], cluster.has("nodes", "n1")) == (True, False)
+
+
+async def test_a_webhook_with_side_effects_spoils_a_dry_run(api: InProcessTransport, hooks: Hooks) -> None:
+    hooks.add(rule("nodes"), sideEffects="Unknown")
+    code, said = await ask(api, "POST", "/api/v1/nodes", a_node(), dryRun="All")
+    assert (code, said["message"]) == (400, 'admission webhook "guard.example.com" does not support dry run')
+    assert not hooks.asked
+
+
+async def test_a_rule_about_one_version_catches_the_others(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    definition = a_definition("boats", "Boat", an_object(sails={"type": "integer", "default": 1}), group="example.com")
+    definition["spec"]["versions"].append(definition["spec"]["versions"][0] | {"name": "v2", "storage": False})
+    cluster.put(definition)
+    hooks.add(rule("boats", apiVersions=["v2"]))
+    hooks.add(rule("boats", apiVersions=["v2"]), name="exact", matchPolicy="Exact")
+    hooks.add(rule("boats", apiVersions=["v2"]), does=labels("a", "b"), name="changes", mutating=True)
+    boat = {"apiVersion": "example.com/v1", "kind": "Boat", "metadata": {"name": "b"}, "spec": {}}
+    _, said = await ask(api, "POST", "/apis/example.com/v1/namespaces/shop/boats", boat)
+    assert (said["apiVersion"], said["metadata"]["labels"]) == ("example.com/v1", {"a": "b"})
+    assert hooks.order == ["changes", "guard"]
+    for _, request in hooks.asked:
+        assert (request["kind"]["version"], request["requestKind"]["version"]) == ("v2", "v1")
+        assert (request["object"]["apiVersion"], request["object"]["spec"]) == ("example.com/v2", {"sails": 1})
+
+
+async def test_a_maintenance_of_a_node_that_is_not_there_is_denied(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    """As the webhook of NodeMaintenance does it: it looks the node up in the cluster."""
+
+    def check(request: JsonObject) -> JsonObject:
+        known = cluster.has("nodes", request["object"]["spec"]["nodeName"])
+        return {"allowed": known} | ({} if known else {"status": {"message": "no such node"}})
+
+    cluster.put(NODE_MAINTENANCE)
+    cluster.put(a_node("n1"))
+    hooks.add(rule("nodemaintenances", operations=("CREATE", "UPDATE"), group="nodemaintenance.medik8s.io"), does=check)
+    path = "/apis/nodemaintenance.medik8s.io/v1beta1/nodemaintenances"
+    kind = {"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance"}
+    codes = []
+    for node in ("n1", "n2"):
+        order = kind | {"metadata": {"name": f"of-{node}"}, "spec": {"nodeName": node, "reason": "disks"}}
+        codes.append((await ask(api, "POST", path, order))[0])
+    assert codes == [201, 400]
+    assert [it["metadata"]["name"] for it in cluster.objects("nodemaintenances")] == ["of-n1"]
+
+
+async def test_a_condition_that_cannot_be_evaluated_refuses(api: InProcessTransport, hooks: Hooks) -> None:
+    hooks.add(rule("nodes"), matchConditions=[{"name": "x", "expression": "request.namespace == 'a'"}])
+    code, said = await ask(api, "POST", "/api/v1/nodes", a_node())
+    assert (code, said["message"]) == (
+        403,
+        "nodes \"n1\" is forbidden: expression 'request.namespace == 'a'' resulted in error: no such key: namespace",
+    )
+
+
+# Webhooks that do not answer
+
+
+@pytest.mark.parametrize(("policy", "code"), [("Fail", 500), ("Ignore", 201)])
+async def test_a_webhook_that_is_down_counts_as_its_author_wants(
+    cluster: ApiServer, api: InProcessTransport, policy: str, code: int
+) -> None:
+    hook = a_hook({"url": "https://down.example/x"}, rule("nodes"), failurePolicy=policy)
+    for mutating in (True, False):
+        cluster.put(a_configuration("down", hook, mutating=mutating))
+    found, said = await ask(api, "POST", "/api/v1/nodes", a_node())
+    assert found == code
+    if policy == "Fail":
+        assert said["message"] == (
+            'Internal error occurred: failed calling webhook "guard.example.com": failed to call webhook: '
+            'Post "https://down.example/x?timeout=10s": connect: connection refused'
+        )
+
+
+@pytest.mark.parametrize(("policy", "code"), [("Fail", 500), ("Ignore", 201)])
+async def test_a_slow_webhook_is_waited_for_as_long_as_it_says(
+    api: InProcessTransport, hooks: Hooks, clock: Clock, policy: str, code: int
+) -> None:
+    hooks.add(rule("nodes"), takes=20 * SECOND, timeoutSeconds=3, failurePolicy=policy)
+    began = clock.now()
+    found, said = await ask(api, "POST", "/api/v1/nodes", a_node())
+    assert (found, (clock.now() - began).seconds) == (code, 3)
+    if policy == "Fail":
+        assert said["message"].endswith('?timeout=3s": context deadline exceeded')
+
+
+async def test_validating_webhooks_think_at_the_same_time(api: InProcessTransport, hooks: Hooks, clock: Clock) -> None:
+    for name in "abc":
+        hooks.add(rule("nodes"), takes=2 * SECOND, name=name)
+    began = clock.now()
+    assert (await ask(api, "POST", "/api/v1/nodes", a_node()))[0] == 201
+    assert (clock.now() - began).seconds == 2
+
+
+async def test_who_gives_up_while_a_webhook_thinks_has_changed_nothing(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks, clock: Clock
+) -> None:
+    hooks.add(rule("nodes"), takes=5 * SECOND)
+    request = Request(method="POST", path="/api/v1/nodes", body=b'{"metadata":{"name":"n1"}}', timeout=SECOND)
+    with pytest.raises(Unreachable):
+        await api.send(request)
+    await clock.sleep(10 * SECOND)
+    assert not cluster.has("nodes", "n1")
+
+
+async def test_a_line_that_breaks_while_a_webhook_thinks_is_noticed_at_once(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks, clock: Clock
+) -> None:
+    hooks.add(rule("nodes"), takes=5 * SECOND)
+    began = clock.now()
+    asyncio.get_running_loop().call_later(1, api.cut)
+    with pytest.raises(Unreachable):
+        await ask(api, "POST", "/api/v1/nodes", a_node())
+    assert (clock.now() - began).seconds == 1
+    assert not cluster.has("nodes", "n1")
+
+
+# The world goes on
+
+
+async def test_a_webhook_may_use_the_cluster_while_the_request_waits(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    own = cluster.transport("webhook")
+
+    async def meanwhile(request: JsonObject) -> None:
+        assert (await ask(own, "GET", f"/api/v1/nodes/{request['name']}"))[0] == 404
+        await ask(own, "POST", MAPS, a_map("seen"))
+
+    hooks.add(rule("*/*"), meanwhile=meanwhile, objectSelector={"matchLabels": {"watched": "yes"}})
+    node = a_node()
+    node["metadata"]["labels"] = {"watched": "yes"}
+    assert (await ask(api, "POST", "/api/v1/nodes", node))[0] == 201
+    assert [(write.who, write.kind.plural) for write in cluster.history[1:]] == [
+        ("webhook", "configmaps"),
+        ("api", "nodes"),
+    ]
+
+
+async def test_an_object_that_changed_meanwhile_is_shown_again(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    cluster.put(a_node())
+    other, times = cluster.transport("other"), iter((True,))
+
+    async def meanwhile(_: JsonObject) -> None:
+        if next(times, False):
+            await merge(other, "/api/v1/nodes/n1/status", metadata={"labels": {"by": "another"}})
+
+    hooks.add(rule("nodes"), meanwhile=meanwhile)
+    code, said = await merge(api, "/api/v1/nodes/n1", spec={"unschedulable": True})
+    assert (code, said["metadata"]["labels"], said["spec"]["unschedulable"]) == (200, {"by": "another"}, True)
+    assert [request["oldObject"]["metadata"].get("labels") for _, request in hooks.asked] == [None, {"by": "another"}]
+
+
+async def test_a_webhook_that_always_changes_the_object_never_lets_it_be_written(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    cluster.put(a_node())
+    count = iter(range(1_000_000))
+
+    async def meanwhile(_: JsonObject) -> None:
+        cluster.put(a_node(podCIDR=f"10.0.{next(count)}.0/24"))
+
+    hooks.add(rule("nodes"), meanwhile=meanwhile)
+    body = b'{"spec":{"unschedulable":true}}'
+    path = "/api/v1/nodes/n1"
+    request = Request(method="PATCH", path=path, body=body, content_type=MERGE_PATCH, timeout=SECOND / 10)
+    with pytest.raises(Unreachable):
+        await api.send(request)
+    assert len(hooks.asked) > 10
+    assert "unschedulable" not in cluster.get("nodes", "n1")["spec"]
+
+
+async def test_a_version_that_is_outdated_when_the_webhook_answers_is_a_conflict(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    cluster.put(a_node())
+
+    async def meanwhile(_: JsonObject) -> None:
+        cluster.put(a_node(podCIDR="10.0.0.0/24"))
+
+    hooks.add(rule("nodes"), meanwhile=meanwhile)
+    version = cluster.get("nodes", "n1")["metadata"]["resourceVersion"]
+    operation = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+    taint = {"op": "add", "path": "/spec/unschedulable", "value": True}
+    assert (await patch(api, "/api/v1/nodes/n1", operation, taint))[0] == 422
+    mine = cluster.get("nodes", "n1") | {"spec": {"unschedulable": True}}
+    assert (await ask(api, "PUT", "/api/v1/nodes/n1", mine))[0] == 409
+    assert "unschedulable" not in cluster.get("nodes", "n1")["spec"]
+
+
+async def test_a_name_that_is_taken_meanwhile_is_taken(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    async def meanwhile(_: JsonObject) -> None:
+        cluster.put(a_node())
+
+    hooks.add(rule("nodes"), meanwhile=meanwhile)
+    code, said = await ask(api, "POST", "/api/v1/nodes", a_node())
+    assert (code, said["reason"]) == (409, "AlreadyExists")
+
+
+def test_runs_with_webhooks_repeat_themselves() -> None:
+    def run() -> list[Any]:
+        async def story() -> list[Any]:
+            clock = VirtualClock()
+            cluster = ApiServer(clock, random=random.Random(3))
+            hooks = Hooks(cluster, clock)
+            hooks.add(rule("*"), takes=SECOND)
+            hooks.add(rule("*"), does=labels("a", "b"), takes=SECOND, name="changes", mutating=True)
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"generateName": "m-"}}
+            async with asyncio.TaskGroup() as group:
+                for name in "abc":
+                    group.create_task(ask(cluster.transport(name), "POST", MAPS, body))
+            return [cluster.history, [request["uid"] for _, request in hooks.asked]]
+
+        with asyncio.Runner(loop_factory=VirtualLoop) as runner:
+            return runner.run(story())
+
+    first, second = run(), run()
+    assert [(it.at, it.after) for it in first[0]] == [(it.at, it.after) for it in second[0]]
+    assert first[1] == second[1]
+    uids = [it.after["metadata"]["uid"] for it in first[0] if it.after] + first[1]
+    assert len(set(uids)) == len(uids)
+
+
+# Over the network
+
+
+@pytest.mark.real_time
+async def test_a_service_is_reached_where_the_table_says(tmp_path: Path) -> None:
+    async with a_webhook(tmp_path, names=("guard.hooks.svc",)) as webhook:
+        cluster = ApiServer(RealClock(), network=HttpsCaller({("hooks", "guard", 443): f"127.0.0.1:{webhook.port}"}))
+        webhook.does("/check", denies("heard"))
+        service = {"namespace": "hooks", "name": "guard", "path": "/check"}
+        bundle = webhook.client_config("")["caBundle"]
+        cluster.put(a_configuration("g", a_hook({"service": service, "caBundle": bundle}, rule("nodes"))))
+        code, said = await ask(cluster.transport(), "POST", "/api/v1/nodes", a_node())
+        assert (code, said["message"].endswith("denied the request: heard")) == (400, True)
+
+
+@pytest.mark.real_time
+async def test_a_certificate_for_another_name_is_not_trusted(tmp_path: Path) -> None:
+    async with a_webhook(tmp_path, names=("other.hooks.svc",)) as webhook:
+        cluster = ApiServer(RealClock(), network=HttpsCaller())
+        cluster.put(a_configuration("g", a_hook(webhook.client_config("/check"), rule("nodes"))))
+        code, said = await ask(cluster.transport(), "POST", "/api/v1/nodes", a_node())
+        assert (code, "tls: failed to verify certificate" in said["message"]) == (500, True)
+        assert not webhook.asked
+
+
+@pytest.mark.real_time
+async def test_a_webhook_that_hangs_up_has_not_answered() -> None:
+    async def hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.close()
+
+    server = await asyncio.start_server(hang_up, "127.0.0.1", 0)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        cluster = ApiServer(RealClock(), network=HttpsCaller())
+        cluster.put(a_configuration("g", a_hook({"url": f"https://127.0.0.1:{port}/x"}, rule("nodes"))))
+        code, said = await ask(cluster.transport(), "POST", "/api/v1/nodes", a_node())
+    assert (code, said["message"].endswith('/x?timeout=10s": EOF')) == (500, True)
+
+
+async def test_wrong_types_in_a_configuration_are_refused(api: InProcessTransport) -> None:
+    path = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
+    body = a_configuration("x") | {"webhooks": [{"name": ["a"], "rules": "none"}]}
+    assert (await ask(api, "POST", path, body))[0] == 400
+    assert (await ask(api, "POST", path, a_configuration("x") | {"webhooks": "none"}))[0] == 400
+
+
+async def test_a_status_that_webhooks_see_is_told_as_subresource(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    cluster.put(a_node())
+    hooks.add(rule("nodes/status"))
+    await merge(api, "/api/v1/nodes/n1", spec={"unschedulable": True})
+    await ask(api, "PATCH", "/api/v1/nodes/n1/status", {"status": {"phase": "Running"}}, kind=MERGE_PATCH)
+    assert [request["subResource"] for _, request in hooks.asked] == ["status"]
