@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from aiohttp import web
 
@@ -186,6 +187,23 @@ async def test_impersonation_headers_are_sent_all(world: World) -> None:
     headers = (("Impersonate-User", "bob"), ("Impersonate-Group", "a"), ("Impersonate-Group", "b"))
     transport = world.transport(await world.serve(handler), impersonation=headers)
     assert (await transport.send(NODES)).body == b'["bob", ["a", "b"]]'
+
+
+async def test_a_request_may_impersonate_another_than_its_transport_does(world: World) -> None:
+    async def handler(request: web.Request) -> web.Response:
+        names = [name for name in request.headers if name.lower().startswith(("impersonate-", "x-"))]
+        found = [[str(name), request.headers.getall(name)] for name in dict.fromkeys(names)]
+        return web.Response(body=msgspec.json.encode(found) + b"\n")
+
+    headers = (("Impersonate-User", "bob"), ("Impersonate-Group", "a"))
+    transport = world.transport(await world.serve(handler), impersonation=headers)
+    as_eve = msgspec.structs.replace(NODES, headers=(("impersonate-user", "eve"), ("X-A", "1"), ("X-A", "2")))
+    sent = msgspec.json.decode((await transport.send(as_eve)).body)
+    assert sent == [["impersonate-user", ["eve"]], ["X-A", ["1", "2"]]]
+    tagged = msgspec.structs.replace(NODES, headers=(("X-A", "1"),))
+    async with transport.stream(tagged) as stream:
+        (line,) = [msgspec.json.decode(line) async for line in stream.lines()]
+    assert line == [["X-A", ["1"]], ["Impersonate-User", ["bob"]], ["Impersonate-Group", ["a"]]]
 
 
 async def test_compressed_answers_are_unpacked(world: World) -> None:

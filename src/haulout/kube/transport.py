@@ -26,6 +26,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes | None = None
     content_type: str = "application/json"
     accept: str = "application/json"
+    # Further ones; a name may come more than once. Those of impersonation replace the transport's own, all at once.
+    headers: tuple[tuple[str, str], ...] = ()
     # For a stream this bounds the time until the answer begins, not how long it may last.
     timeout: timedelta = timedelta(seconds=30)
     # Asked when a connection is there and nothing stands between this and the first byte; raises to keep it back.

@@ -156,7 +156,9 @@ class HttpTransport:
 
     def _request_headers(self, identity: Identity, request: Request) -> CIMultiDict[str]:
         # Per request and not per session: aiohttp shows the headers of a session to the proxy, too.
-        headers = CIMultiDict(self._connection.impersonation)
+        headers = CIMultiDict(request.headers)
+        if not any(name.lower().startswith("impersonate-") for name in headers):  # never half of one, half of the other
+            headers.extend(self._connection.impersonation)
         headers["Accept"] = request.accept
         headers["Accept-Encoding"] = "gzip"
         headers["User-Agent"] = self._user_agent
