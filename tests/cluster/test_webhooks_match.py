@@ -33,7 +33,9 @@ def own_control_plane() -> Iterator[ControlPlane]:
 
 def _pod(name: str, **spec: Any) -> JsonObject:
     containers = [{"name": "c", "image": "registry.example/c:1"}]
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": {"containers": containers} | spec}
+    # The control plane runs without the plugin that names the account.
+    spec = {"containers": containers, "serviceAccountName": "default"} | spec
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
 
 
 def _map(name: str = "", **meta: Any) -> JsonObject:

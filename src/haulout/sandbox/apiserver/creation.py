@@ -2,8 +2,9 @@
 
 Follows the strategies (`PrepareForCreate`, `PrepareForUpdate` in `pkg/registry`) and those admission plugins of
 Kubernetes 1.36 that are on by default and that people see: Priority, DefaultTolerationSeconds, TaintNodesByCondition.
-Left out is what needs a controller that the sandbox does not have: ServiceAccount (a token in each pod), protection of
-volumes and claims in use (a finalizer), node ports.
+Of ServiceAccount there is only the name of the account: no pod is refused for want of it, and none gets a token. Left
+out is what needs a controller that the sandbox does not have: protection of volumes and claims in use (a finalizer),
+node ports.
 """
 
 from collections.abc import Callable, Iterable
@@ -19,6 +20,7 @@ from haulout.sandbox.apiserver.pod_defaults import each, inside, section
 Others = Callable[[str], Iterable[JsonObject]]
 """Returns the objects of the kind with that plural."""
 
+_MIRROR = "kubernetes.io/config.mirror"  # on a pod that stands for a static one
 _NOT_READY = "node.kubernetes.io/not-ready"
 _UNREACHABLE = "node.kubernetes.io/unreachable"
 _PATIENCE_SECONDS = 300
@@ -83,6 +85,8 @@ def _keep(new: JsonObject, old: JsonObject, *names: str) -> None:
 def _pod(kind: Kind, pod: JsonObject, others: Others) -> None:
     spec = section(pod, "spec")
     _prioritise(kind, pod, spec, others)
+    if _MIRROR not in inside(pod["metadata"], "annotations") and not spec.get("serviceAccountName"):
+        spec["serviceAccountName"] = spec["serviceAccount"] = "default"
     _tolerate(spec)
     pod["status"] = section(pod, "status") | {"qosClass": quality(spec)}
     if spec.get("schedulingGates"):

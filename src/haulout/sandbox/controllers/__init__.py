@@ -9,6 +9,7 @@ on simulated time as well as on the machine's. Each is one module: the controlle
 which it decides. They name the Kubernetes source whose behaviour they follow.
 """
 
+from haulout.sandbox.controllers.accounts import ServiceAccounts
 from haulout.sandbox.controllers.base import Controller, Controllers
 from haulout.sandbox.controllers.caches import Caches
 from haulout.sandbox.controllers.daemonsets import DaemonSets
@@ -31,6 +32,7 @@ ALL = (
     Garbage,
     Namespaces,
     PodCollector,
+    ServiceAccounts,
 )
 
 __all__ = [
@@ -46,5 +48,6 @@ __all__ = [
     "Namespaces",
     "PodCollector",
     "ReplicaSets",
+    "ServiceAccounts",
     "StatefulSets",
 ]

@@ -1,0 +1,73 @@
+"""Every namespace has its default account, and pods run as it."""
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.sandbox.controllers import Namespaces, ServiceAccounts
+from haulout.sandbox.controllers.objects import PODS, SERVICE_ACCOUNTS
+from support.builders import SHOP, a_pod
+from support.workloads import World
+
+
+@pytest.fixture
+async def world(clock: Clock) -> World:
+    world = World(clock, kinds=(ServiceAccounts, Namespaces))
+    world.cluster.put(a_namespace(SHOP))
+    return world
+
+
+def a_namespace(name: str) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": name},
+        "spec": {"finalizers": ["kubernetes"]},
+        "status": {"phase": "Active"},
+    }
+
+
+async def test_namespaces_old_and_new_get_one(world: World) -> None:
+    async with world.running():
+        await world.settle()
+        world.cluster.put(a_namespace("other"))
+        await world.settle()
+    found = world.cluster.objects("serviceaccounts")
+    assert [(it["metadata"]["namespace"], it["metadata"]["name"]) for it in found] == [
+        ("other", "default"),
+        (SHOP, "default"),
+    ]
+
+
+async def test_one_that_is_deleted_comes_back_and_others_are_nobodys_business(world: World) -> None:
+    async with world.running():
+        await world.settle()
+        robot = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
+        await world.client.create(SERVICE_ACCOUNTS, robot, namespace=SHOP)
+        before = world.cluster.get("serviceaccounts", "default", SHOP)["metadata"]["uid"]
+        for name in ("default", "robot"):
+            await world.client.delete(SERVICE_ACCOUNTS, name, namespace=SHOP)
+        await world.settle()
+    assert world.names("serviceaccounts") == ["default"]
+    assert world.cluster.get("serviceaccounts", "default", SHOP)["metadata"]["uid"] != before
+
+
+async def test_a_namespace_that_goes_takes_it_along_for_good(world: World) -> None:
+    async with world.running():
+        await world.settle()
+        ending = a_namespace(SHOP)
+        world.cluster.put(ending | {"metadata": {"name": SHOP, "deletionTimestamp": "2026-01-05T09:00:00Z"}})
+        await world.settle(60)
+    assert not world.cluster.has("namespaces", SHOP)
+    assert world.names("serviceaccounts") == []
+
+
+async def test_pods_run_as_the_default_account_unless_they_say_otherwise(world: World) -> None:
+    robots = a_pod("robots")
+    robots["spec"]["serviceAccountName"] = "robot"
+    for pod in (a_pod("anyones"), robots):
+        await world.client.create(PODS, pod, namespace="default")
+    named = {
+        it["metadata"]["name"]: (it["spec"]["serviceAccountName"], it["spec"]["serviceAccount"])
+        for it in world.cluster.objects("pods")
+    }
+    assert named == {"anyones": ("default", "default"), "robots": ("robot", "robot")}
