@@ -28,11 +28,11 @@ def test_a_pod_is_bound_once_and_for_all(control_plane: ControlPlane, namespace:
 
 async def _in_memory(*, namespace: str, node: str) -> list[Any]:
     cluster = ApiServer(VirtualClock())
-    server = cluster.transport()._server
+    transport = cluster.transport()
 
     def ask(method: str, path: str, body: Any) -> tuple[int, Any]:
         content = None if body is None else msgspec.json.encode(body)
-        answer = server.answer(Request(method=method, path=path, body=content), who="test")
+        answer = transport._server.answer(Request(method=method, path=path, body=content), user=transport.user)
         return answer.status, msgspec.json.decode(answer.body)  # type: ignore[union-attr]  # no watch
 
     return _story(ask, namespace=namespace, node=node)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport, User
 from haulout.sandbox.controllers import ALL, Controllers
 from haulout.sandbox.nodes import Delays, Kubelets, NodeLifecycle, Scheduler, View
 
@@ -81,15 +81,19 @@ class Cluster:
         """The names of what can be paused."""
         return tuple(self._parts)
 
-    def transport(self, name: str) -> InProcessTransport:
-        """Return the way into the cluster of the process called `name`: the same at every call."""
+    def transport(self, name: str, *, user: User | None = None) -> InProcessTransport:
+        """Return the way into the cluster of the process called `name`: the same at every call, and after a restart.
+
+        `user`, which counts at the first call, is whose rights it has where the API server asks for some.
+        """
         if name not in self.transports:
-            self.transports[name] = self.api.transport(name)
+            self.transports[name] = self.api.transport(name, user=user)
         return self.transports[name]
 
     def renew_transport(self, name: str) -> InProcessTransport:
         """Return a new way in for a process that starts; the faults told of the one before are its faults, too."""
-        renewed, old = self.api.transport(name), self.transports.get(name)
+        old = self.transports.get(name)
+        renewed = self.api.transport(name, user=old.user if old else None)
         if old is not None:
             renewed.faults = old.faults
         self.transports[name] = renewed

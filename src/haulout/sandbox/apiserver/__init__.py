@@ -8,7 +8,19 @@
 from haulout.sandbox.apiserver.api import ApiServer
 from haulout.sandbox.apiserver.faults import Faults, Rule
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.rbac import User, account_user
 from haulout.sandbox.apiserver.store import Write
 from haulout.sandbox.apiserver.transport import Asked, InProcessTransport
 
-__all__ = ["ApiServer", "Asked", "Faults", "InProcessTransport", "JsonObject", "Kind", "Rule", "Write"]
+__all__ = [
+    "ApiServer",
+    "Asked",
+    "Faults",
+    "InProcessTransport",
+    "JsonObject",
+    "Kind",
+    "Rule",
+    "User",
+    "Write",
+    "account_user",
+]

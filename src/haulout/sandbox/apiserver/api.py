@@ -8,7 +8,7 @@
 
 No sockets, no threads, no chance but a seeded generator: a run repeats itself exactly. What it does it does as
 Kubernetes 1.36 does, down to the words of errors; the modules beside this one name the sources. What it does not do:
-authorization, garbage collection (propagationPolicy is accepted and changes nothing). A namespace need not exist
+garbage collection (propagationPolicy is accepted and changes nothing). A namespace need not exist
 and goes at once when deleted. The two event APIs are separate here. No controller runs: pods stay terminating until
 `finish_deletion`, and a disruption budget's status is what a test wrote.
 """
@@ -19,7 +19,9 @@ from datetime import timedelta
 from random import Random
 
 from haulout.core.clock import Clock
+from haulout.sandbox.apiserver.gate import administrator
 from haulout.sandbox.apiserver.kinds import POD, JsonObject, Kind
+from haulout.sandbox.apiserver.rbac import User
 from haulout.sandbox.apiserver.selectors import selection
 from haulout.sandbox.apiserver.server import Server
 from haulout.sandbox.apiserver.store import Store, Write
@@ -36,8 +38,9 @@ class ApiServer:
 
     Watches may start at most `window` writes ago. Without `watch_lists` it is an older server, which refuses
     `sendInitialEvents`. Without `defaulting` it stores what it is given and adds nothing. Admission webhooks are those
-    that `webhooks` serves, and those that the `network` reaches, if there is one. Kinds are named by their plural, or
-    `plural.group` where that is not unique.
+    that `webhooks` serves, and those that the `network` reaches, if there is one. With `rbac` users may do what roles and
+    bindings allow them, without it everything. Kinds are named by their plural, or `plural.group` where that is not
+    unique.
     """
 
     def __init__(
@@ -49,12 +52,13 @@ class ApiServer:
         watch_lists: bool = True,
         defaulting: bool = True,
         network: Caller | None = None,
+        rbac: bool = False,
     ) -> None:
         random = Random(0) if random is None else random
         self.webhooks = LocalWebhooks(otherwise=network)
         self._clock = clock
         self._store = Store(clock, window=window)
-        self._server = Server(self._store, clock, random, watch_lists=watch_lists, defaulting=defaulting)
+        self._server = Server(self._store, clock, random, watch_lists=watch_lists, defaulting=defaulting, rbac=rbac)
         self._transports: list[InProcessTransport] = []
 
     @property
@@ -67,14 +71,41 @@ class ApiServer:
         """Return all writes there ever were, also compacted ones, for invariants that hold at every revision."""
         return self._store.history
 
-    def transport(self, name: str = "", *, latency: timedelta = USUAL_LATENCY) -> InProcessTransport:
-        """Return a way into the cluster for one process; `name` is who it is in the history."""
-        name = name or f"client-{len(self._transports) + 1}"
+    def transport(
+        self,
+        name: str = "",
+        *,
+        user: User | None = None,
+        latency: timedelta = USUAL_LATENCY,
+        remembers: int = 10_000,
+    ) -> InProcessTransport:
+        """Return a way into the cluster for one process.
+
+        The name of `user` is who it is in the history; `account_user` makes one of a service account. Without one it is
+        an administrator called `name`. It `remembers` so many of its latest requests.
+        """
+        name = name or (user.name if user else f"client-{len(self._transports) + 1}")
+        user = user or administrator(name)
         made = InProcessTransport(
-            self._server, self._store, self._clock, name=name, latency=latency, webhooks=self.webhooks
+            self._server,
+            self._store,
+            self._clock,
+            name=name,
+            user=user,
+            latency=latency,
+            webhooks=self.webhooks,
+            remembers=remembers,
         )
         self._transports.append(made)
         return made
+
+    def give_token(self, token: str, user: User) -> None:
+        """Let whoever shows `token` be `user`."""
+        self._server.given_tokens[token] = user
+
+    def identify(self, authorization: str) -> User:
+        """Return whose `Authorization` header this is; raises `Refused`, with the Status to answer, if nobody's."""
+        return self._server.gate.identified(authorization, now=self._clock.now())
 
     def know(self, kind: Kind) -> None:
         """Serve one more kind; one that is already served stays."""
@@ -152,11 +183,13 @@ class ApiServer:
                 self._server.writer.delete(target, {"gracePeriodSeconds": 0})
 
     def _kind(self, plural: str) -> Kind:
+        self._server.begin()
         if kind := self._server.kinds.named(plural):
             return kind
         raise KeyError(f"no kind {plural}; tell the cluster with know(Kind(…))")
 
     def _kind_of(self, obj: JsonObject) -> Kind:
+        self._server.begin()
         if kind := self._server.kinds.of_type(obj["apiVersion"], obj["kind"]):
             return kind
         raise KeyError(f"no kind {obj['apiVersion']} {obj['kind']}; tell the cluster with know(Kind(…))")

@@ -9,20 +9,14 @@ from collections.abc import Mapping
 from haulout.kube.transport import Request
 from haulout.sandbox.apiserver import unknown_fields
 from haulout.sandbox.apiserver.apply import APPLY_PATCH
-from haulout.sandbox.apiserver.bodies import summary
+from haulout.sandbox.apiserver.bodies import duplicates, summary
 from haulout.sandbox.apiserver.custom_versions import CustomVersion
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.object_meta import Malformed, drop_repeated_owners
 from haulout.sandbox.apiserver.patches import JSON_PATCH, MERGE_PATCH
-from haulout.sandbox.apiserver.status import JSON, Refused, bad_request, failure
+from haulout.sandbox.apiserver.status import Refused, bad_request, failure
 
-_OPTIONS = {"POST": "CreateOptions", "PUT": "UpdateOptions", "PATCH": "PatchOptions"}
 _PATCHES = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
-
-
-def check_options(method: str, query: Mapping[str, str]) -> None:
-    """Refuse options that there are not."""
-    unknown_fields.check_directive(query.get("fieldValidation", ""), _OPTIONS[method])
 
 
 def check_patch(kind: Kind, content_type: str) -> None:
@@ -56,8 +50,7 @@ def received(
         obj, unknown = version.coerced(sent)
     except Malformed as problem:
         raise unknown_fields.refused(version.now.kind, str(problem)) from None
-    is_json = request.content_type.partition(";")[0].strip() in ("", JSON)
-    twice = unknown_fields.duplicates(request.body) if is_json and request.body else []
+    twice = duplicates(request.body or b"", request.content_type, sent)
     strict = _complain(unknown_fields.complaints(unknown, twice), query, warnings)
     if strict:
         raise unknown_fields.refused(version.now.kind, strict)
@@ -67,7 +60,6 @@ def received(
 
 def patched(new: JsonObject, version: CustomVersion, *, query: Mapping[str, str], warnings: list[str]) -> JsonObject:
     """Return what a patch made of an object."""
-    check_options("PATCH", query)
     try:
         obj, unknown = version.coerced(new)
     except Malformed as problem:

@@ -6,6 +6,7 @@ There are two forms: the plain one, a document for each group and version, and t
 
 from collections.abc import Iterable, Sequence
 
+from haulout.sandbox.apiserver.builtin_kinds import SERVICE_ACCOUNT
 from haulout.sandbox.apiserver.crds import version_order
 from haulout.sandbox.apiserver.kinds import NAMESPACE, POD, JsonObject, Kind
 
@@ -120,6 +121,9 @@ def _subresources(kind: Kind) -> list[JsonObject]:
     if kind is POD:
         evicts = {"group": "policy", "version": "v1", "kind": "Eviction"}
         found.append({"subresource": "eviction", "responseKind": evicts, "verbs": ["create"]})
+    if kind is SERVICE_ACCOUNT:
+        issues = {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"}
+        found.append({"subresource": "token", "responseKind": issues, "verbs": ["create"]})
     if kind.has_status:
         found.append(
             {"subresource": "status", "responseKind": _response_kind(kind), "verbs": ["get", "patch", "update"]}

@@ -9,15 +9,15 @@ from typing import Any
 
 import msgspec
 
+from haulout.sandbox.apiserver import quoting
 from haulout.sandbox.apiserver.kinds import JsonObject
 from haulout.sandbox.apiserver.status import field_error
 
+quoted = quoting.quoted
 OMIT: Any = object()  # a bad value that is not shown
 
-_SHORT_ESCAPES = {"\a": "a", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t", "\v": "v", '"': '"', "\\": "\\"}
 _LEAST_PLAIN, _MOST_PLAIN = 1e-4, 1e6  # Go's %v writes others with an exponent
 _MOST_WHOLE = 1e21  # Go's encoding/json writes whole numbers below without one
-_BASIC_PLANE = 0xFFFF
 
 
 class Unsorted(dict[str, Any]):
@@ -73,11 +73,6 @@ def too_many(path: str, count: int, limit: int) -> JsonObject:
     return _cause("FieldValueTooMany", path, _shown("Too many", count), detail)
 
 
-def quoted(text: str) -> str:
-    """Return `text` as Go's %q prints it."""
-    return f'"{"".join(_escaped(character) for character in text)}"'
-
-
 def plain(value: Any) -> str:
     """Return a scalar as Go's %v prints it."""
     if isinstance(value, bool):
@@ -103,16 +98,6 @@ def _shown(said: str, value: Any) -> str:
     if isinstance(value, str):
         return f"{said}: {quoted(value)}"
     return f"{said}: {plain(value) if isinstance(value, bool | int | float) else as_json(value)}"
-
-
-def _escaped(character: str) -> str:
-    if character in _SHORT_ESCAPES:
-        return f"\\{_SHORT_ESCAPES[character]}"
-    if character == " " or (character.isprintable() and not character.isspace()):
-        return character
-    if character < "\x80":
-        return f"\\x{ord(character):02x}"
-    return f"\\u{ord(character):04x}" if ord(character) <= _BASIC_PLANE else f"\\U{ord(character):08x}"
 
 
 def _float(value: float) -> str:

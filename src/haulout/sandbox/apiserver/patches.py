@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from haulout.sandbox.apiserver import gojson
 from haulout.sandbox.apiserver.kinds import JsonObject
 from haulout.sandbox.apiserver.status import Refused, bad_request, failure, generic
 
@@ -31,13 +32,7 @@ def patched(obj: JsonObject, body: bytes, content_type: str) -> JsonObject:
     kind = content_type.partition(";")[0]
     if kind not in (JSON_PATCH, MERGE_PATCH):
         raise Refused(failure(415, "UnsupportedMediaType", "415: Unsupported Media Type", {}))
-    patch = _decoded(body)
-    if kind == MERGE_PATCH:
-        if not isinstance(patch, dict):
-            raise bad_request("error decoding patch: a merge patch is an object")
-        result = _merged(obj, patch)
-    else:
-        result = _json_patched(obj, patch)
+    result = _merged(obj, _merge_patch(body)) if kind == MERGE_PATCH else _json_patched(obj, _operations(body))
     if not isinstance(result, dict):
         raise Refused(generic(422))
     return result
@@ -45,9 +40,41 @@ def patched(obj: JsonObject, body: bytes, content_type: str) -> JsonObject:
 
 def _decoded(body: bytes) -> Any:
     try:
-        return msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
-        raise bad_request(f"error decoding patch: {error}") from None
+        return gojson.decode(body)
+    except gojson.Malformed as problem:
+        raise _undecodable(str(problem)) from None
+
+
+def _undecodable(why: str) -> Refused:
+    return bad_request(f"error decoding patch: {why}")
+
+
+def _merge_patch(body: bytes) -> JsonObject:
+    patch = _decoded(body)
+    if patch is None:
+        raise bad_request("Invalid JSON Patch")
+    if not isinstance(patch, dict):
+        into = "Go value of type map[string]interface {}"
+        raise _undecodable(f"json: cannot unmarshal {gojson.kind_of(patch)} into {into}")
+    return patch
+
+
+def _operations(body: bytes) -> list[JsonObject]:
+    """Return the operations of a JSON patch, or refuse as Go does, which knows the types of its fields."""
+    patch = _decoded(body)
+    if not isinstance(patch, list | None):
+        into = "Go value of type []handlers.jsonPatchOp"
+        raise _undecodable(f"json: cannot unmarshal {gojson.kind_of(patch)} into {into}")
+    operations = [{} if it is None else it for it in patch or ()]
+    for operation in operations:
+        if not isinstance(operation, dict):
+            into = "Go value of type handlers.jsonPatchOp"
+            raise _undecodable(f"json: cannot unmarshal {gojson.kind_of(operation)} into {into}")
+        for name in ("op", "path", "from"):
+            if not isinstance(operation.get(name) or "", str):
+                into = f"Go struct field jsonPatchOp.{name} of type string"
+                raise _undecodable(f"json: cannot unmarshal {gojson.kind_of(operation[name])} into {into}")
+    return operations
 
 
 def _merged(target: Any, patch: Any) -> Any:
@@ -62,9 +89,7 @@ def _merged(target: Any, patch: Any) -> Any:
     return result
 
 
-def _json_patched(obj: JsonObject, operations: Any) -> Any:
-    if not isinstance(operations, list) or not all(isinstance(it, dict) for it in operations):
-        raise bad_request("error decoding patch: a JSON patch is a list of operations")
+def _json_patched(obj: JsonObject, operations: list[JsonObject]) -> Any:
     document = {"": obj}  # so that the whole document has a parent too
     try:
         for operation in operations:

@@ -21,6 +21,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from haulout.sandbox.apiserver.kinds import JsonObject
+from haulout.sandbox.apiserver.names import subdomain_problems
+from haulout.sandbox.apiserver.paths import is_true, segment_problem
 from haulout.sandbox.apiserver.selectors import structured
 from haulout.sandbox.apiserver.status import failure
 
@@ -89,6 +91,14 @@ def account_user(namespace: str, name: str, *, uid: str = "", extra: Mapping[str
     """Return a service account as the user that it is."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
     return User(f"{_ACCOUNT}{namespace}:{name}", groups, uid, extra or {})
+
+
+def account_name(user: str) -> tuple[str, str] | None:
+    """Return the namespace and the name of the service account that a user is, or None if it is none."""
+    namespace, colon, name = user.removeprefix(_ACCOUNT).partition(":")
+    if not (user.startswith(_ACCOUNT) and colon) or "." in namespace:
+        return None
+    return None if subdomain_problems(namespace) or subdomain_problems(name) else (namespace, name)
 
 
 class Policy:
@@ -280,8 +290,9 @@ _RESOURCE_PARTS = {"api": 3, "apis": 4}  # api/v1/pods, apis/apps/v1/deployments
 
 def request_attributes(user: User, method: str, path: str, query: Mapping[str, str] | None = None) -> Attributes:
     """Return what a request asks to be allowed, as `RequestInfo` of the real server tells it from the path."""
-    parts = [unquote(it) for it in path.split("/") if it]
-    if not parts or len(parts) < _RESOURCE_PARTS.get(parts[0], len(parts) + 1):
+    path = unquote(path)
+    parts = path.strip("/").split("/")
+    if len(parts) < _RESOURCE_PARTS.get(parts[0], len(parts) + 1):
         return Attributes(user=user.name, groups=user.groups, verb=method.lower(), path=path, is_resource=False)
     group = parts[1] if parts[0] == "apis" else ""
     parts = parts[_RESOURCE_PARTS[parts[0]] - 1 :]
@@ -312,14 +323,14 @@ def _about_many(asked: Attributes, query: Mapping[str, str]) -> Attributes:
         return replace(asked, verb="deletecollection")
     if asked.verb != "get":
         return asked
-    verb = "watch" if query.get("watch") in ("1", "true") else "list"
+    verb = "watch" if is_true(query, "watch") else "list"
     return replace(asked, verb=verb, name=_selected_name(query.get("fieldSelector", "")))
 
 
 def _selected_name(field_selector: str) -> str:
     for term in field_selector.split(","):
         name, equals, value = term.replace("==", "=", 1).partition("=")
-        if equals and name.strip() == "metadata.name":
+        if equals and name.strip() == "metadata.name" and not segment_problem(value):
             return value
     return ""
 

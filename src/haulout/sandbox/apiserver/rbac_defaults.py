@@ -4,8 +4,13 @@ They are those of Kubernetes 1.36 (`plugin/pkg/auth/authorizer/rbac/bootstrappol
 own controllers, of kubelets and of certificate approval are left out. admin, edit and view gather their rules.
 """
 
-from haulout.sandbox.apiserver.kinds import JsonObject
-from haulout.sandbox.apiserver.rbac import AUTHENTICATED, GROUP, MASTERS, UNAUTHENTICATED
+import uuid
+from collections.abc import Iterator
+from datetime import datetime
+
+from haulout.sandbox.apiserver.builtin_kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
+from haulout.sandbox.apiserver.kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.rbac import AUTHENTICATED, GROUP, MASTERS, UNAUTHENTICATED, aggregated
 
 _API_VERSION = f"{GROUP}/v1"
 _AGGREGATE = f"{GROUP}/aggregate-to-"
@@ -169,3 +174,16 @@ def default_cluster_role_bindings() -> list[JsonObject]:
         _binding("system:monitoring", "system:monitoring"),
         _binding("system:public-info-viewer", AUTHENTICATED, UNAUTHENTICATED),
     ]
+
+
+def bootstrap_objects(created: datetime) -> Iterator[tuple[Kind, JsonObject]]:
+    """Yield all of them as a server has them in its store; a name has the same uid in every cluster."""
+    for kind, objects in (
+        (CLUSTER_ROLE, aggregated(default_cluster_roles())),
+        (CLUSTER_ROLE_BINDING, default_cluster_role_bindings()),
+    ):
+        for obj in objects:
+            meta = obj["metadata"]
+            uid = str(uuid.uuid5(uuid.NAMESPACE_URL, f"{kind.plural}/{meta['name']}"))
+            given = {"uid": uid, "creationTimestamp": created.strftime("%Y-%m-%dT%H:%M:%SZ")}
+            yield kind, obj | {"metadata": meta | given}

@@ -14,13 +14,33 @@ from typing import Any, Protocol
 
 import msgspec
 
-from haulout.sandbox.apiserver.kinds import JsonObject
+from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.posted import metadata_of, spec_of
 from haulout.sandbox.apiserver.rbac import Attributes, Decision, User
 from haulout.sandbox.apiserver.status import bad_request, field_error, invalid
 from haulout.sandbox.apiserver.tokens import ISSUER, BadToken, Tokens
 
 AUTHORIZATION, AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
+
+AUTHENTICATION_V1 = f"{AUTHENTICATION}/v1"
+KINDS = tuple(
+    Kind(
+        group=group,
+        version="v1",
+        plural=f"{name.lower()}s",
+        kind=name,
+        namespaced=name.startswith("Local"),
+        verbs=("create",),
+    )
+    for group, names in (
+        (
+            AUTHORIZATION,
+            "LocalSubjectAccessReview SelfSubjectAccessReview SelfSubjectRulesReview SubjectAccessReview",
+        ),
+        (AUTHENTICATION, "SelfSubjectReview TokenReview"),
+    )
+    for name in names.split()
+)
 
 _OTHER_NAMESPACE = "the namespace of the provided object does not match the namespace sent on the request"
 

@@ -6,30 +6,54 @@ resourceVersion, resourceVersionMatch and limit, and its further pages show the 
 """
 
 import base64
+import logging
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
-from typing import Any
-from urllib.parse import unquote
 
 import msgspec
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request, Response
-from haulout.sandbox.apiserver import bodies, custom_requests, jsonpath, reviews, status
+from haulout.sandbox.apiserver import (
+    bodies,
+    custom_requests,
+    fields,
+    gojson,
+    jsonpath,
+    options,
+    reviews,
+    status,
+    unknown_fields,
+)
 from haulout.sandbox.apiserver.apply import APPLY_PATCH, apply, manager_of
 from haulout.sandbox.apiserver.binding import bind
-from haulout.sandbox.apiserver.builtin_kinds import ALL
+from haulout.sandbox.apiserver.builtin_kinds import ALL, SERVICE_ACCOUNT
 from haulout.sandbox.apiserver.catalogue import Catalogue
 from haulout.sandbox.apiserver.custom_versions import shape_for, version_of
 from haulout.sandbox.apiserver.definitions import Definitions
 from haulout.sandbox.apiserver.discovery import AGGREGATED, VERSION, discovery
 from haulout.sandbox.apiserver.eviction import evict
+from haulout.sandbox.apiserver.gate import Gate
 from haulout.sandbox.apiserver.kinds import KINDS, NAMESPACE, POD, JsonObject
+from haulout.sandbox.apiserver.negotiation import check_accepted
 from haulout.sandbox.apiserver.openapi import openapi
-from haulout.sandbox.apiserver.patches import patched
+from haulout.sandbox.apiserver.patches import JSON_PATCH, MERGE_PATCH, patched
+from haulout.sandbox.apiserver.paths import (
+    BadPath,
+    check_name,
+    check_namespace,
+    is_old_watch,
+    is_resource,
+    is_true,
+    modern,
+    parameters,
+    path_parts,
+)
 from haulout.sandbox.apiserver.rbac import User
+from haulout.sandbox.apiserver.rbac_defaults import bootstrap_objects
 from haulout.sandbox.apiserver.selectors import Selection, selection
 from haulout.sandbox.apiserver.shapes import shape_of
 from haulout.sandbox.apiserver.status import NotYet, Refused, answer, bad_request, warned, warning_headers
@@ -37,9 +61,12 @@ from haulout.sandbox.apiserver.store import Store
 from haulout.sandbox.apiserver.strategic import STRATEGIC_MERGE_PATCH, strategic_merge
 from haulout.sandbox.apiserver.tables import Column, asks_for_table, included, table, table_of
 from haulout.sandbox.apiserver.targets import Asks, Case, Target
-from haulout.sandbox.apiserver.tokens import Tokens
+from haulout.sandbox.apiserver.tokens import Tokens, issue
 from haulout.sandbox.apiserver.watch import Watch
+from haulout.sandbox.apiserver.webhooks import NeedsAdmission
 from haulout.sandbox.apiserver.writes import Writer
+
+log = logging.getLogger(__name__)
 
 _FRESHNESS_WAIT = timedelta(seconds=3)
 _SHORTEST_WATCH_SECONDS = 1800.0  # the real server ends a watch without a timeout after one to two times this
@@ -58,6 +85,7 @@ class Call:
 
     request: Request
     target: Target
+    user: User
     query: Mapping[str, str]
     attempt: int  # how often the server has already said NotYet
     as_of: int | None  # a stale server: the revision its reads show
@@ -65,7 +93,8 @@ class Call:
     @property
     def manager(self) -> str:
         """Return who is said to write."""
-        return manager_of(self.query.get("fieldManager", ""), self.target.who)
+        agents = (value for name, value in self.request.headers if name.lower() == "user-agent")
+        return manager_of(self.query.get("fieldManager", ""), next(agents, self.target.who))
 
     @property
     def selection(self) -> Selection:
@@ -77,7 +106,9 @@ class Call:
 class Server:
     """Answers requests from a store."""
 
-    def __init__(self, store: Store, clock: Clock, random: Random, *, watch_lists: bool, defaulting: bool) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, random: Random, *, watch_lists: bool, defaulting: bool, rbac: bool
+    ) -> None:
         self.kinds = Catalogue([*KINDS, *ALL])
         self.writer = Writer(store, clock, random, kinds=lambda: self.kinds, defaulting=defaulting)
         self.watch_lists = watch_lists
@@ -86,24 +117,56 @@ class Server:
         self._clock = clock
         self._random = random
         self._definitions = Definitions(self.writer, self.kinds)
-        self._tokens = Tokens(secret=random.randbytes(32), find_account=self._find_account)
+        self.given_tokens: dict[str, User] = {}
+        tokens = Tokens(secret=random.randbytes(32), find_account=self._find_account, given=self.given_tokens)
+        self.gate = Gate(store, tokens, enforces=rbac)
+        self._has_begun = False
+
+    def begin(self) -> None:
+        """Have what every cluster has from its first moment: the one in which somebody first looks."""
+        if self._has_begun:
+            return
+        self._has_begun = True
+        for kind, obj in bootstrap_objects(self._clock.now()):
+            self._store.seed(kind, obj)
 
     def answer(
-        self, request: Request, *, who: str, attempt: int = 0, as_of: int | None = None, case: Case | None = None
+        self, request: Request, *, user: User, attempt: int = 0, as_of: int | None = None, case: Case | None = None
     ) -> Response | Watch:
         """Return the answer; raises only `NotYet`, and `NeedsAdmission` with the `case` to come back with."""
         try:
-            if request.method == "GET" and (found := self._about_itself(request)):
-                return found
-            if request.method == "POST" and (review := self._review(request, who)):
-                return review
-            target, collection = self._routed(request, who, Case() if case is None else case)
-            call = Call(request=request, target=target, query=dict(request.query), attempt=attempt, as_of=as_of)
-            return self._answer(call, collection=collection)
+            self.begin()
+            asked = modern(request)
+            user = self.gate.admitted(user, request)
+            case = Case() if case is None else case
+            return self._answered(asked, user=user, attempt=attempt, as_of=as_of, case=case)
         except Refused as refused:
             return answer(refused.status["code"], refused.status)
         except _NoSuchPath:
-            return Response(404, {"content-type": "text/plain; charset=utf-8"}, b"404 page not found\n")
+            return Response(404, {"content-type": _TEXT}, b"404 page not found\n")
+        except BadPath as problem:
+            said = f'Internal Server Error: "{request.path}": failed to create RequestInfo: {problem}\n'
+            return Response(500, {"content-type": _TEXT}, said.encode())
+        except (NotYet, NeedsAdmission):
+            raise
+        except Exception:  # the real server survives its bugs, too, and says as much
+            log.exception("%s %s", request.method, request.path)
+            return answer(500, status.panicked())
+
+    def _answered(
+        self, request: Request, *, user: User, attempt: int, as_of: int | None, case: Case
+    ) -> Response | Watch:
+        parts = path_parts(request.path)
+        if is_old_watch(parts):  # and no GET, which would be in today's form by now
+            raise Refused(status.generic(405))
+        if not is_resource(parts) and (found := self._about_itself(request)):
+            return found
+        if review := self._review(request, parts, user):
+            return review
+        target, collection = self._routed(request, parts, user, case)
+        call = Call(request=request, target=target, user=user, query=parameters(request), attempt=attempt, as_of=as_of)
+        check_accepted(request.accept, lists=collection and request.method == "GET")
+        return self._answer(call, collection=collection)
 
     def _answer(self, call: Call, *, collection: bool) -> Response | Watch:
         """Answer, or refuse, with what there is to warn of."""
@@ -118,33 +181,38 @@ class Server:
         return warned(given, call.target.warnings) if isinstance(given, Response) else given
 
     def _about_itself(self, request: Request) -> Response | None:
-        if request.path == "/version":
-            return answer(200, VERSION)
-        if request.path in ("/livez", "/readyz", "/healthz"):
-            return Response(200, {"content-type": "text/plain; charset=utf-8"}, b"ok")
+        path = request.path.removesuffix("/")
+        if path in ("/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/ping", "/healthz/ping"):
+            return Response(200, {"content-type": _TEXT}, b"ok")
         kinds = list(self.kinds)
-        if document := openapi(kinds, request.path, custom=self._definitions.documents):
-            return answer(200, document)
-        aggregated = "as=APIGroupDiscoveryList" in request.accept and request.path in ("/api", "/apis")
-        found = discovery(kinds, request.path, aggregated=aggregated)
+        aggregated = "as=APIGroupDiscoveryList" in request.accept and path in ("/api", "/apis")
+        found = VERSION if path == "/version" else openapi(kinds, path, custom=self._definitions.documents)
+        found = found or discovery([*kinds, *reviews.KINDS], path, aggregated=aggregated)
+        if found and request.method != "GET":
+            raise Refused(status.generic(405))
         return answer(200, found, content_type=AGGREGATED if aggregated else status.JSON) if found else None
 
-    def _review(self, request: Request, who: str) -> Response | None:
+    def _review(self, request: Request, parts: list[str], user: User) -> Response | None:
         """Answer what is asked rather than stored: may I, who am I, whose is this token."""
-        match request.path.strip("/").split("/"):
-            case ["apis", group, "v1", plural] if (group, plural) in _REVIEWS:
+        match parts:
+            case ["apis", group, "v1", plural] if (group, plural, False) in _REVIEWS:
                 namespace = ""
-            case ["apis", group, "v1", "namespaces", namespace, plural] if (group, plural) in _REVIEWS:
+            case ["apis", group, "v1", "namespaces", namespace, plural] if (group, plural, True) in _REVIEWS:
                 pass
             case _:
                 return None
-        kind = _REVIEWS[group, plural]
+        if request.method != "POST":
+            raise Refused(status.generic(405))
+        kind = _REVIEWS[group, plural, bool(namespace)]
+        sent = bodies.from_request(
+            request.body or b"", request.content_type, api_version=kind.api_version, kind=kind.kind
+        )
         body = reviews.answer(
             plural,
-            bodies.from_request(request.body or b"", request.content_type, api_version=f"{group}/v1", kind=kind),
-            caller=User(who, _EVERYBODYS_GROUPS),
-            authorizer=reviews.ALLOW_ALL,
-            tokens=self._tokens,
+            sent,
+            caller=user,
+            authorizer=self.gate.authorizer,
+            tokens=self.gate.tokens,
             now=self._clock.now(),
             namespace=namespace,
         )
@@ -154,16 +222,16 @@ class Server:
         kind = self.kinds.named("serviceaccounts")
         return self._store.get(kind, kind.key(namespace, name)) if kind else None
 
-    def _routed(self, request: Request, who: str, case: Case) -> tuple[Target, bool]:
+    def _routed(self, request: Request, parts: list[str], user: User, case: Case) -> tuple[Target, bool]:
         """Return what the path names, and whether that is a collection."""
-        match [unquote(part) for part in request.path.strip("/").split("/")]:
+        match parts:
             case ["api", version, *rest]:
                 group = ""
             case ["apis", group, version, *rest]:
                 pass
             case _:
                 raise _NoSuchPath
-        if not self.kinds.has_group(group):
+        if not (self.kinds.has_group(group) or group in _REVIEW_GROUPS):
             raise _NoSuchPath
         namespace = ""
         match rest:
@@ -172,29 +240,31 @@ class Server:
         plural, name, subresource = (*rest, "", "", "")[:3]
         kind = self.kinds.find(group, version, plural)
         misplaced = kind is None or (bool(namespace) != kind.namespaced and (bool(name) or bool(namespace)))
-        if kind is None or misplaced or rest[3:]:
-            raise Refused(status.generic(404)) if self.kinds.is_own(group) else _NoSuchPath
+        if kind is None or misplaced or rest[3:] or "" in parts:
+            own = self.kinds.is_own(group) or group in _REVIEW_GROUPS
+            raise Refused(status.generic(404)) if own else _NoSuchPath
         target = Target(
             kind=kind,
             namespace=namespace,
             name=name,
             subresource=subresource,
-            who=who,
+            who=user.name,
             verb=_VERBS.get(request.method, ""),
             dry_run=("dryRun", "All") in request.query,
-            asks=None if request.method == "GET" else _asks(request, who, case),
+            asks=None if request.method == "GET" else _asks(request, user, case),
         )
         return target, not name
 
     def _collection(self, call: Call) -> Response | Watch:
         kind, everywhere = call.target.kind, call.target.kind.namespaced and not call.target.namespace
+        _check_place(call)
         match call.request.method:
-            case "GET" if call.query.get("watch", "") in ("1", "true"):
+            case "GET" if is_true(call.query, "watch"):
                 return self._watch(call)
             case "GET":
                 return answer(200, self._shown_list(call, self._list(call)))
             case "POST" if not everywhere:
-                return answer(201, self.writer.create(call.target, _received(call)))
+                return answer(201, self.writer.create(call.target, self._granted(call, _received(call))))
             case "DELETE" if not everywhere and kind is not NAMESPACE:
                 return answer(200, self._delete_collection(call))
             case _:
@@ -202,6 +272,9 @@ class Server:
 
     def _object(self, call: Call) -> Response:
         target = call.target
+        _check_place(call)
+        if (target.kind, target.subresource) == (SERVICE_ACCOUNT, "token"):
+            return self._issue_token(call)
         if target.subresource in _POD_ACTIONS and target.kind is POD:
             return self._act_on_pod(call)
         if target.subresource and not (target.subresource == "status" and target.kind.has_status):
@@ -210,14 +283,16 @@ class Server:
             case "GET":
                 return answer(200, self._shown(call, self._get(call)))
             case "PUT":
-                result, created = self.writer.put(target, _received(call), manager=call.manager)
+                self._check_may_create(call)
+                current = self._store.get(target.kind, target.key)
+                body = self._granted(call, _received(call), old=current)
+                result, created = self.writer.put(target, body, manager=call.manager)
                 return answer(201 if created else 200, result)
             case "PATCH":
                 return self._patch(call)
             case "DELETE" if not target.subresource:
-                options = _delete_options(call)
-                dry_run = target.dry_run or options.get("dryRun") == ["All"]
-                return answer(200, self.writer.delete(replace(target, dry_run=dry_run), options))
+                deletion = options.deletion(call.request)
+                return answer(200, self.writer.delete(replace(target, dry_run=bool(deletion.get("dryRun"))), deletion))
             case _:
                 raise Refused(status.generic(405))
 
@@ -232,17 +307,42 @@ class Server:
             return answer(201, bind(self.writer, binds, body))
         body = _body(call, expect=None, kind="Eviction")
         body = admitted(target, body, api_version="policy/v1", kind="Eviction")
-        options = body.get("deleteOptions") or {}
-        dry_run = target.dry_run or options.get("dryRun") == ["All"]
+        deletion = body.get("deleteOptions") or {}
+        dry_run = target.dry_run or deletion.get("dryRun") == ["All"]
         evicts = replace(target, subresource="", verb="evict", dry_run=dry_run, asks=None)
         return answer(201, evict(self.writer, evicts, body, attempt=call.attempt))
 
+    def _issue_token(self, call: Call) -> Response:
+        """Give a service account a token."""
+        if call.request.method != "POST":
+            raise Refused(status.generic(405))
+        account, sent = self.writer.read(call.target), call.request.body or b""
+        content_type, version = call.request.content_type, reviews.AUTHENTICATION_V1
+        body = bodies.from_request(sent, content_type, api_version=version, kind="TokenRequest")
+        issued = issue(self.gate.tokens, account, body, now=self._clock.now(), token_id=self.writer.new_uid())
+        return answer(201, issued)
+
+    def _granted(self, call: Call, obj: JsonObject, *, old: JsonObject | None = None) -> JsonObject:
+        """Return `obj` unless it is a role or binding by which its author would grant what they lack."""
+        self.gate.check_grant(call.user, call.request, obj, kind=call.target.kind, old=old)
+        return obj
+
+    def _check_may_create(self, call: Call) -> None:
+        """Refuse an update that would create, from somebody who may only update."""
+        target = call.target
+        if not target.subresource and self._store.get(target.kind, target.key) is None:
+            self.gate.check_may_create(call.user, call.request)
+
     def _patch(self, call: Call) -> Response:
-        custom_requests.check_patch(call.target.kind, _content_type(call))
+        _check_patch(call)
         if _content_type(call) == APPLY_PATCH:
             return self._apply(call)
-        changed = self.writer.update(call.target, lambda obj: _patched(call, obj), manager=call.manager)
-        return answer(200, changed)
+
+        def change(obj: JsonObject) -> JsonObject:
+            old = self._store.get(call.target.kind, call.target.key)  # `obj` is changed by some patches
+            return self._granted(call, _patched(call, obj), old=old)
+
+        return answer(200, self.writer.update(call.target, change, manager=call.manager))
 
     def _apply(self, call: Call) -> Response:
         target, kind = call.target, call.target.kind
@@ -258,11 +358,13 @@ class Server:
                 shape=shape,
                 manager=call.query.get("fieldManager", ""),
                 now=self.writer.now(),
-                force=call.query.get("force") == "true",
+                force=is_true(call.query, "force"),
                 subresource=target.subresource,
             )
-            return result if version is None else custom_requests.applied(result, version)
+            new = result if version is None else custom_requests.applied(result, version)
+            return self._granted(call, new, old=current)
 
+        self._check_may_create(call)
         if self._store.get(kind, target.key) is None and not target.subresource:
             return answer(201, self.writer.create(target, change(None)))
         return answer(200, self.writer.update(target, change))
@@ -343,7 +445,7 @@ class Server:
             for key, obj in self._store.at(kind, revision).items()
             if key >= start and (not chosen.namespace or key.startswith(f"{chosen.namespace}/"))
         ]
-        limit = 0 if query.get("resourceVersion") == "0" else _number(query, "limit")
+        limit = 0 if query.get("resourceVersion") == "0" else max(options.number(query, "limit"), 0)
         items: list[JsonObject] = []
         meta: JsonObject = {"resourceVersion": str(revision)} | ({"continue": ""} if kind.rules else {})
         for count, (key, obj) in enumerate(objects, start=1):
@@ -372,30 +474,31 @@ class Server:
         wanted = _revision(version, lists=True)
         self._wait_for(call, wanted)
         match = query.get("resourceVersionMatch", "")
-        if match == "Exact" or (not match and wanted and _number(query, "limit")):
+        if match == "Exact" or (not match and wanted and options.number(query, "limit")):
             if wanted < self._store.compacted:
                 raise status.expired(_TOO_OLD_LIST)
             return wanted, ""
         return self._store.revision if call.as_of is None else call.as_of, ""
 
     def _delete_collection(self, call: Call) -> JsonObject:
-        target, options = call.target, _delete_options(call)
+        deletion = options.deletion(call.request)
+        target = replace(call.target, dry_run=bool(deletion.get("dryRun")))
         asks = target.asks and replace(target.asks, names_objects=False)
         listed = target.once("listed", lambda: self._list(call))
         gone = target.once("gone", set[str])
         for name in [item["metadata"]["name"] for item in listed["items"]]:
             if name not in gone and self._store.get(target.kind, replace(target, name=name).key):
-                self.writer.delete(replace(target, name=name, asks=asks), options)
+                self.writer.delete(replace(target, name=name, asks=asks), deletion)
                 gone.add(name)
         return listed
 
     def _watch(self, call: Call) -> Watch:
         query, version = call.query, call.query.get("resourceVersion", "")
         wanted, chosen = _revision(version), call.selection
-        initial, bookmarks = self._initial_events(call), query.get("allowWatchBookmarks") in ("1", "true")
+        initial, bookmarks = self._initial_events(call), is_true(query, "allowWatchBookmarks")
         fresh = self._store.revision if call.as_of is None else call.as_of
         now = self._clock.monotonic()
-        seconds = _number(query, "timeoutSeconds") or _SHORTEST_WATCH_SECONDS * (1 + self._random.random())
+        seconds = options.number(query, "timeoutSeconds") or _SHORTEST_WATCH_SECONDS * (1 + self._random.random())
         since = fresh if initial or not wanted else wanted
         watch = Watch(
             self._store,
@@ -438,41 +541,46 @@ class Server:
             raise status.invalid("meta.k8s.io", "ListOptions", "", causes)
         if asked is None:
             return query.get("resourceVersion", "") in ("", "0")
-        return asked in ("1", "true")
+        return is_true(query, "sendInitialEvents")
 
 
 class _NoSuchPath(Exception):
     """Not even a group."""
 
 
+_TEXT = "text/plain; charset=utf-8"
+_CONTINUE_VERSION = "meta.k8s.io/v1"
+_DIGITS = re.compile(r"[0-9]+")
+_MOST_DIGITS = 19  # of a resource version
+_NOT_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
+_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
 _POD_ACTIONS = {"eviction", "binding"}
-_REVIEWS = {
-    (reviews.AUTHORIZATION, "subjectaccessreviews"): "SubjectAccessReview",
-    (reviews.AUTHORIZATION, "localsubjectaccessreviews"): "LocalSubjectAccessReview",
-    (reviews.AUTHORIZATION, "selfsubjectaccessreviews"): "SelfSubjectAccessReview",
-    (reviews.AUTHORIZATION, "selfsubjectrulesreviews"): "SelfSubjectRulesReview",
-    (reviews.AUTHENTICATION, "selfsubjectreviews"): "SelfSubjectReview",
-    (reviews.AUTHENTICATION, "tokenreviews"): "TokenReview",
-}
-_EVERYBODYS_GROUPS = ("system:masters", "system:authenticated")  # without RBAC everybody may do everything
+_REVIEW_GROUPS = {kind.group for kind in reviews.KINDS}
+_REVIEWS = {(kind.group, kind.plural, kind.namespaced): kind for kind in reviews.KINDS}
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 
-def _asks(request: Request, who: str, case: Case) -> Asks:
+def _asks(request: Request, user: User, case: Case) -> Asks:
     """Return who asks for a write, with its options as webhooks see them."""
-    query = dict(request.query)
-    options: JsonObject = {"dryRun": ["All"]} if query.get("dryRun") == "All" else {}
-    options |= {name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)}
-    return Asks(user=User(who, _EVERYBODYS_GROUPS), case=case, options=options)
+    query = parameters(request)
+    told: JsonObject = {"dryRun": ["All"]} if query.get("dryRun") == "All" else {}
+    told |= {name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)}
+    return Asks(user=user, case=case, options=told)
 
 
 def _body(call: Call, *, expect: str | None = "", kind: str = "") -> JsonObject:
     """Return the object sent; `expect` is the API version it may name, the target's by default, None for any."""
     target = call.target.kind
     sent, content_type = call.request.body or b"", call.request.content_type
+    bodies.check(sent, content_type)
+    options.check_write(call.request)
     body = bodies.from_request(sent, content_type, api_version=target.api_version, kind=kind or target.kind)
+    _check_strictly(call, body, kind or target.kind)
     version = call.target.kind.api_version if expect == "" else expect
     _check_type(body, version)
+    if problem := bodies.type_problem(body, kind=kind or target.kind, version=target.version, custom=target.custom):
+        said = f'{kind or target.kind} in version "{target.version}" cannot be handled as a {kind or target.kind}'
+        raise bad_request(f"{said}: {problem}")
     body["metadata"] = dict(body.get("metadata") or {})
     return body
 
@@ -482,8 +590,9 @@ def _received(call: Call) -> JsonObject:
     version = version_of(call.target.kind)
     if version is None:
         return _body(call)
-    custom_requests.check_options(call.request.method, call.query)
     request = call.request
+    bodies.check(request.body or b"", request.content_type)
+    options.check_write(request)
     kind = call.target.kind
     sent = bodies.from_request(request.body or b"", request.content_type, api_version=kind.api_version, kind=kind.kind)
     custom_requests.check_type(sent, request.body or b"", kind)
@@ -493,6 +602,19 @@ def _received(call: Call) -> JsonObject:
 def _columns(call: Call) -> tuple[Column, ...]:
     version = version_of(call.target.kind)
     return version.now.columns if version else ()
+
+
+def _check_strictly(call: Call, body: JsonObject, kind: str) -> None:
+    """Warn of keys that come twice, or refuse them, whatever the caller wants."""
+    wanted = call.query.get("fieldValidation") or options.WARN
+    if wanted == options.IGNORE:
+        return
+    twice = bodies.duplicates(call.request.body or b"", call.request.content_type, body)
+    found = unknown_fields.complaints((), twice)
+    if found and wanted == options.STRICT:
+        said = f'{kind} in version "{call.target.kind.version}" cannot be handled as a {kind}'
+        raise bad_request(f"{said}: {unknown_fields.strictly(found)}")
+    call.target.warnings.extend(found)
 
 
 def _check_type(body: JsonObject, version: str | None) -> None:
@@ -506,14 +628,21 @@ def _patched(call: Call, obj: JsonObject) -> JsonObject:
         shape = None if call.target.kind.custom else shape_of(call.target.kind.api_version, call.target.kind.kind)
         if shape is None:
             raise _unsupported()
-        new = strategic_merge(obj, bodies.from_json(call.request.body or b"", "a patch"), shape)
+        new = strategic_merge(obj, bodies.from_json(call.request.body or b""), shape)
     else:
         new = patched(obj, call.request.body or b"", call.request.content_type)
     if version := version_of(call.target.kind):
         return custom_requests.patched(new, version, query=call.query, warnings=call.target.warnings)
-    _check_type(new, call.target.kind.api_version)
-    if not isinstance(new.get("metadata"), dict):
-        new["metadata"] = {}
+    return _sound(call, new)
+
+
+def _sound(call: Call, new: JsonObject) -> JsonObject:
+    """Return what a patch made, if it is still an object of its kind."""
+    kind = call.target.kind
+    if problem := bodies.type_problem(new, kind=kind.kind, version=kind.version, custom=kind.custom):
+        raise status.invalid("", "", "", [fields.invalid("patch", fields.as_json(new), problem)])
+    _check_type(new, kind.api_version)
+    new["metadata"] = new.get("metadata") or {}
     return new
 
 
@@ -525,21 +654,35 @@ def _unsupported() -> Refused:
     return Refused(status.failure(415, "UnsupportedMediaType", "415: Unsupported Media Type", {}))
 
 
-def _delete_options(call: Call) -> JsonObject:
-    if call.request.body:
-        return _body(call, expect=None, kind="DeleteOptions")
-    given = "gracePeriodSeconds" in call.query
-    return {"gracePeriodSeconds": _number(call.query, "gracePeriodSeconds")} if given else {}
+def _check_place(call: Call) -> None:
+    """Refuse names and namespaces that can be none."""
+    target = call.target
+    if target.name:
+        check_name(target.name)
+    creates = call.request.method == "POST" and not target.name
+    check_namespace(target.namespace, plural=target.kind.plural, name=target.name, creates=creates)
+
+
+def _check_patch(call: Call) -> None:
+    custom_requests.check_patch(call.target.kind, _content_type(call))
+    if _content_type(call) not in _PATCHES:
+        raise _unsupported()
+    bodies.check_size(call.request.body or b"")
+    options.check_write(call.request)
 
 
 def _check_list_options(query: Mapping[str, str]) -> None:
     match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
     causes = []
+    for name in ("limit", "timeoutSeconds"):
+        options.number(query, name)
     if match and not version:
         rule = "resourceVersionMatch is forbidden unless resourceVersion is provided"
         causes.append(_forbidden("resourceVersionMatch", rule))
     if match and query.get("continue"):
         causes.append(_forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"))
+    if match not in ("", "Exact", "NotOlderThan"):
+        causes.append(fields.not_supported("resourceVersionMatch", match, ("Exact", "NotOlderThan", "")))
     if match == "Exact" and version == "0":
         rule = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
         causes.append(_forbidden("resourceVersionMatch", rule))
@@ -554,32 +697,46 @@ def _forbidden(field: str, rule: str) -> JsonObject:
 
 
 def _revision(text: str, *, lists: bool = False) -> int:
-    if text and not text.isdecimal():
-        said = f'resourceVersion: Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
+    problem = "" if not text or _DIGITS.fullmatch(text) else "invalid syntax"
+    if not problem and len(text) > _MOST_DIGITS:
+        problem = "value out of range"
+    if problem:
+        shown = fields.quoted(text)
+        said = f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {problem}"
         if lists:
             raise bad_request(f"invalid resource version: {said}")
         raise Refused(status.failure(500, "", said))
     return int(text or 0)
 
 
-def _number(query: Mapping[str, str], name: str) -> int:
-    text = query.get(name) or "0"
-    if not text.lstrip("-").isdecimal():
-        raise bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-    return int(text)
-
-
 def _token(revision: int, start: str) -> str:
-    raw = msgspec.json.encode({"v": "meta.k8s.io/v1", "rv": revision, "start": start})
+    raw = msgspec.json.encode({"v": _CONTINUE_VERSION, "rv": revision, "start": start})
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def _from_token(token: str) -> tuple[int, str]:
     try:
-        raw: Any = msgspec.json.decode(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
-        return raw["rv"], raw["start"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise bad_request(f"invalid continue token: continue key is not valid: {error}") from None
+        raw = gojson.decode(_from_base64(token))
+        version, revision, start = raw["v"], raw["rv"], raw["start"]
+    except gojson.Malformed as problem:
+        raise _invalid_token(str(problem)) from None
+    except (KeyError, TypeError):
+        raise _invalid_token("it lacks a part") from None
+    if version != _CONTINUE_VERSION or not isinstance(revision, int) or not (isinstance(start, str) and start):
+        raise _invalid_token("it is of another server")
+    return revision, start
+
+
+def _from_base64(text: str) -> bytes:
+    bad = _NOT_BASE64.search(text)
+    at = bad.start() if bad else len(text) if len(text) % 4 == 1 else -1
+    if at >= 0:
+        raise gojson.Malformed(f"illegal base64 data at input byte {at}")
+    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def _invalid_token(why: str) -> Refused:
+    return bad_request(f"invalid continue token: continue key is not valid: {why}")
 
 
 def _without_type(obj: JsonObject) -> JsonObject:

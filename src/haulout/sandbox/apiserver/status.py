@@ -12,6 +12,7 @@ import msgspec
 
 from haulout.kube.transport import Response
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.quoting import quoted
 
 JSON = "application/json"
 MODIFIED_MEANWHILE = "the object has been modified; please apply your changes to the latest version and try again"
@@ -95,14 +96,20 @@ def generic(code: int, *, retry_after: int = 0) -> JsonObject:
     return failure(code, reason, message, {"retryAfterSeconds": retry_after})
 
 
+def panicked() -> JsonObject:
+    """Return the Status of a request that the server failed at, through no fault of the request."""
+    said = "This request caused apiserver to panic. Look in the logs for details."
+    return failure(500, "InternalError", f"Internal error occurred: {said}", {"causes": [{"message": said}]})
+
+
 def not_found(kind: Kind, name: str) -> Refused:
     """Say that there is no object of that name."""
-    return Refused(failure(404, "NotFound", f'{kind.resource} "{name}" not found', _details(kind, name)))
+    return Refused(failure(404, "NotFound", f"{kind.resource} {quoted(name)} not found", _details(kind, name)))
 
 
 def already_exists(kind: Kind, name: str, *, generated: bool, terminating: bool) -> Refused:
     """Say that the name is taken."""
-    message = f'{kind.resource} "{name}" already exists'
+    message = f"{kind.resource} {quoted(name)} already exists"
     details = _details(kind, name)
     if generated:
         message += ", the server was not able to generate a unique name for the object"
@@ -147,7 +154,7 @@ def invalid(group: str, kind: str, name: str, causes: Sequence[JsonObject]) -> R
     said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
     qualified = f"{kind}.{group}" if group else kind
     details = {"name": name, "group": group, "kind": kind, "causes": list(causes)}
-    return Refused(failure(422, "Invalid", f'{qualified} "{name}" is invalid: {said}', details))
+    return Refused(failure(422, "Invalid", f"{qualified} {quoted(name)} is invalid: {said}", details))
 
 
 def bad_request(message: str) -> Refused:

@@ -83,6 +83,10 @@ class Store:
         self.bells = Bells()
         self.observers: list[Callable[[Write], None]] = []  # hear of each write at once, and may write themselves
 
+    def seed(self, kind: Kind, obj: JsonObject) -> None:
+        """Let the object have been there before the first revision."""
+        self._objects.setdefault(kind.stored_as, {})[kind.key_of(obj)] = stamped(obj, FIRST_REVISION)
+
     def get(self, kind: Kind, key: str) -> JsonObject | None:
         """Return the object, or None."""
         found = self._objects.get(kind.stored_as, {}).get(key)

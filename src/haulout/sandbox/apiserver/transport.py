@@ -6,6 +6,7 @@ client that gives up in between does not know what happened.
 """
 
 import asyncio
+import copy
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
@@ -17,6 +18,7 @@ from haulout.core.clock import Clock
 from haulout.errors import KubeError, Unreachable
 from haulout.kube.transport import Request, Response, Stream
 from haulout.sandbox.apiserver.faults import Faults, LinePlan, Outcome, RequestPlan, matches
+from haulout.sandbox.apiserver.rbac import User
 from haulout.sandbox.apiserver.server import Server
 from haulout.sandbox.apiserver.status import NotYet
 from haulout.sandbox.apiserver.store import Bells, Store
@@ -84,13 +86,24 @@ class InProcessTransport:
     """A `haulout.kube.transport.Transport` to a `ApiServer`."""
 
     def __init__(
-        self, server: Server, store: Store, clock: Clock, *, name: str, latency: timedelta, webhooks: Caller
+        self,
+        server: Server,
+        store: Store,
+        clock: Clock,
+        *,
+        name: str,
+        user: User,
+        latency: timedelta,
+        webhooks: Caller,
+        remembers: int,
     ) -> None:
         self.server = f"memory of {name}"
         self.name = name
+        self.user = user
         self.latency = latency
         self.faults = Faults()
-        self.requests: list[Asked] = []
+        self.remembers = remembers
+        self.requests: list[Asked] = []  # the latest
         self._server = server
         self._store = store
         self._clock = clock
@@ -101,6 +114,12 @@ class InProcessTransport:
     def asked(self, *, method: str = "", path: str = "") -> list[Request]:
         """Return the requests made so far, of this method and with `path` in their path."""
         return [it.request for it in self.requests if matches(it.request, method=method, path=path)]
+
+    def acting_as(self, user: User) -> "InProcessTransport":
+        """Return the same line for somebody else: its faults and its fate are one with this one's."""
+        other = copy.copy(self)
+        other.user = user
+        return other
 
     def cut(self) -> None:
         """Partition: requests fail at once, those under way and all streams break."""
@@ -148,7 +167,7 @@ class InProcessTransport:
         self.cut()
 
     async def _exchange(self, request: Request) -> Response | Watch:
-        self.requests.append(Asked(self._clock.now(), request))
+        self._remember(request)
         plan = self.faults.for_request(request)
         if self._line.is_cut or self._is_closed or self._server.is_down:
             await self._clock.sleep(timedelta())
@@ -173,13 +192,19 @@ class InProcessTransport:
         await wait(None, until=lambda: not self._line.is_frozen and not plan.never_answers)
         return answer if plan.after is None else _come_out(plan.after)
 
+    def _remember(self, request: Request) -> None:
+        if self.remembers:
+            self.requests.append(Asked(self._clock.now(), request))
+        if len(self.requests) > self.remembers:
+            del self.requests[: (self.remembers + 1) // 2]
+
     async def _served(self, request: Request, plan: RequestPlan, wait: "_Wait") -> Response | Watch:
         attempt, case, as_of = 0, Case(), plan.as_of
         if plan.behind is not None:
             as_of = self._store.revision_at(self._clock.now() - plan.behind)
         while True:
             try:
-                return self._server.answer(request, who=self.name, attempt=attempt, as_of=as_of, case=case)
+                return self._server.answer(request, user=self.user, attempt=attempt, as_of=as_of, case=case)
             except NotYet as not_yet:
                 await wait(not_yet.wait)
                 attempt += 1
@@ -205,7 +230,7 @@ class InProcessTransport:
     def _arrive_in(self, late: timedelta, request: Request) -> None:
         def arrive() -> None:
             try:
-                self._server.answer(request, who=self.name)
+                self._server.answer(request, user=self.user)
             except (NotYet, NeedsAdmission):
                 return  # the server would look again, or ask, but nobody waits for it any more
 

@@ -21,6 +21,7 @@ from haulout.sandbox.apiserver.custom_versions import shape_for
 from haulout.sandbox.apiserver.defaults import set_defaults
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.patches import same_json
+from haulout.sandbox.apiserver.quoting import quoted
 from haulout.sandbox.apiserver.store import Store
 from haulout.sandbox.apiserver.targets import Target
 
@@ -321,7 +322,7 @@ def _check_name(kind: Kind, meta: JsonObject) -> None:
     if not name:
         cause = ("FieldValueRequired", "Required value: name or generateName is required")
     elif not _NAME.fullmatch(name):
-        cause = ("FieldValueInvalid", f'Invalid value: "{name}": {_NAME_RULE}')
+        cause = ("FieldValueInvalid", f"Invalid value: {quoted(name)}: {_NAME_RULE}")
     else:
         return
     reason, message = cause

@@ -1,0 +1,365 @@
+"""Whatever is asked, the server answers with a Status; tests/cluster compares the words with the real server's."""
+
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from haulout.core.clock import Clock, RealClock
+from haulout.kube.transport import Request, Response
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport, User, gojson
+from haulout.sandbox.apiserver.gojson import DEEPEST, Malformed
+from haulout.sandbox.apiserver.label_syntax import label_tests
+from haulout.sandbox.apiserver.paths import modern, path_parts
+from haulout.sandbox.apiserver.status import NotYet, Refused
+from haulout.sandbox.apiserver.yamls import BadYaml, decode_yaml
+from support.asking import MAPS, MERGE_PATCH, a_map, a_node, a_pod, ask, send
+
+PATHS = (
+    "/api/v1/nodes",
+    "/api/v1/nodes/n1",
+    "/api/v1/nodes/n1/status",
+    "/api/v1/namespaces/shop/pods",
+    "/api/v1/namespaces/shop/pods/cart-0",
+    "/api/v1/namespaces/shop/pods/cart-0/eviction",
+    "/api/v1/namespaces/shop/pods/cart-0/binding",
+    "/api/v1/namespaces/shop/configmaps/m",
+    "/api/v1/namespaces/shop/serviceaccounts/x/token",
+    "/api/v1/namespaces/shop",
+    "/api/v1/watch/namespaces/shop/pods",
+    "/apis/apps/v1/namespaces/shop/deployments/d",
+    "/apis/rbac.authorization.k8s.io/v1/clusterroles/view",
+    "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings",
+    "/apis/authorization.k8s.io/v1/subjectaccessreviews",
+    "/apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
+    "/apis/authentication.k8s.io/v1/tokenreviews",
+    "/apis/coordination.k8s.io/v1/namespaces/shop/leases/l",
+    "/apis/policy/v1/namespaces/shop/poddisruptionbudgets/b",
+    "/openapi/v3/api/v1",
+    "/api",
+    "/version",
+    "/",
+)
+CONTENT = (
+    "application/json",
+    "application/yaml",
+    "application/vnd.kubernetes.protobuf",
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+    "application/apply-patch+yaml",
+    "",
+)
+PARAMETERS = (
+    *("watch", "limit", "continue", "resourceVersion", "resourceVersionMatch", "labelSelector", "fieldSelector"),
+    *("timeoutSeconds", "sendInitialEvents", "allowWatchBookmarks", "dryRun", "fieldManager", "fieldValidation"),
+    *("force", "gracePeriodSeconds", "propagationPolicy", "orphanDependents", "includeObject"),
+)
+VALUES = ("", "0", "1", "true", "-1", "All", "Exact", "NotOlderThan", "metadata.name=x", "a in (b)", "Strict", "m")
+KEYS = (
+    *("apiVersion", "kind", "metadata", "spec", "status", "data", "rules", "roleRef", "subjects", "name", "namespace"),
+    *(
+        "labels",
+        "annotations",
+        "finalizers",
+        "resourceVersion",
+        "generateName",
+        "ownerReferences",
+        "op",
+        "path",
+        "value",
+    ),
+    *("containers", "replicas", "selector", "template", "target", "deleteOptions", "preconditions", "token", "user"),
+)
+scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+named = scalars | st.sampled_from(("v1", "ConfigMap", "Pod", "n1", "add", "/metadata/name", "shop"))
+documents = st.recursive(
+    named,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=4),
+    max_leaves=12,
+)
+objects = st.builds(
+    lambda obj, name, meta: {**obj, "metadata": {"name": name, **meta}},
+    st.dictionaries(st.sampled_from(KEYS), documents, max_size=4),
+    st.sampled_from(("m", "n1", "cart-0", "new")),
+    st.dictionaries(st.sampled_from(KEYS), named | documents, max_size=2),
+)
+patches = st.lists(st.fixed_dictionaries({"op": named, "path": named, "value": documents}), max_size=3)
+bodies = st.binary(max_size=60) | (documents | objects | patches).map(lambda it: json.dumps(it).encode())
+requests = st.builds(
+    Request,
+    method=st.sampled_from(("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "FOO")) | st.text(max_size=5),
+    path=st.sampled_from(PATHS) | st.text(max_size=30).map("/{}".format) | st.text(max_size=12),
+    query=st.lists(
+        st.tuples(st.sampled_from(PARAMETERS), st.sampled_from(VALUES) | st.text(max_size=6)), max_size=3
+    ).map(tuple),
+    body=st.none() | bodies,
+    content_type=st.sampled_from(CONTENT) | st.text(max_size=10),
+    accept=st.just("application/json") | st.text(max_size=10),
+    headers=st.lists(
+        st.tuples(st.sampled_from(("Impersonate-User", "Impersonate-Group", "Impersonate-Extra-a")), st.text()),
+        max_size=2,
+    ).map(tuple),
+)
+
+
+class Door:
+    """A server with some objects, asked directly."""
+
+    def __init__(self, *, rbac: bool) -> None:
+        self.api = ApiServer(RealClock(), rbac=rbac)
+        self.transport = self.api.transport()
+        for obj in (a_node(), a_pod(), a_map("m", a="b")):
+            self.api.put(obj)
+
+    def ask(self, request: Request, user: User | None = None) -> Response | None:
+        """Return the answer; None for a watch, or if the server would wait."""
+        try:
+            answer = self.transport._server.answer(request, user=user or self.transport.user)
+        except NotYet:
+            return None
+        return answer if isinstance(answer, Response) else None
+
+
+@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(request=requests)
+@example(Request(method="POST", path="/api/v1/namespaces/shop/pods", body=b'{"metadata":{"name":"p"},"spec":7}'))
+@example(
+    Request(
+        method="PATCH", path="/api/v1/nodes/n1", body=b'{"metadata":7}', content_type="application/merge-patch+json"
+    )
+)
+def test_everything_is_answered(request: Request) -> None:
+    for door in (Door(rbac=False), Door(rbac=True)):
+        answer = door.ask(request)
+        if answer is None:
+            continue
+        assert 200 <= answer.status < 600
+        assert b"caused apiserver to panic" not in answer.body
+        if answer.status >= 400 and answer.headers["content-type"].startswith("application/json"):
+            status = msgspec.json.decode(answer.body)
+            assert (status["kind"], status["code"]) == ("Status", answer.status)
+        for obj in (*door.api.objects("nodes"), *door.api.objects("configmaps")):
+            assert isinstance(obj["metadata"]["name"], str)
+
+
+@given(request=requests)
+@settings(max_examples=100, deadline=None)
+def test_nobody_gets_further_than_nobody_may(request: Request) -> None:
+    door = Door(rbac=True)
+    before = door.api.revision
+    answer = door.ask(request, User("system:anonymous", ("system:unauthenticated",)))
+    assert answer is not None
+    assert answer.status in (200, 400, 403, 404, 405, 500)
+    assert door.api.revision == before
+
+
+@given(body=documents.map(lambda it: json.dumps(it).encode()), at=st.integers(0, 100), byte=st.integers(0, 127))
+def test_sound_json_is_read_and_broken_json_is_not(body: bytes, at: int, byte: int) -> None:
+    assert gojson._Reader(body).read() == json.loads(body)
+    place = at % (len(body) + 1)
+    broken = body[:place] + bytes([byte]) + body[place:]
+    assert _is_read(gojson._Reader(broken).read) is _is_read(
+        lambda: json.loads(broken.decode(), parse_constant=_no_constant)
+    )
+
+
+def _is_read(read: Callable[[], object]) -> bool:
+    try:
+        read()
+    except (Malformed, ValueError):
+        return False
+    return True
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(name)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        (b"", "unexpected end of JSON input"),
+        (b"[1,", "unexpected end of JSON input"),
+        (b"[1,]", "invalid character ']' looking for beginning of value"),
+        (b"[1 2]", "invalid character '2' after array element"),
+        (b'{"a" 1}', "invalid character '1' after object key"),
+        (b'{"a":1 2}', "invalid character '2' after object key:value pair"),
+        (b"{a:1}", "invalid character 'a' looking for beginning of object key string"),
+        (b"{} x", "invalid character 'x' after top-level value"),
+        (b"nul", "invalid character ' ' in literal null (expecting 'l')"),
+        (b"-", "invalid character ' ' in numeric literal"),
+        (b"1.x", "invalid character 'x' after decimal point in numeric literal"),
+        (b"1e+x", "invalid character 'x' in exponent of numeric literal"),
+        (b'"\\q"', "invalid character 'q' in string escape code"),
+        (b'"\\u12g4"', "invalid character 'g' in \\u hexadecimal character escape"),
+        (b'"a\nb"', "invalid character '\\n' in string literal"),
+        (b"'a'", "invalid character '\\'' looking for beginning of value"),
+        (b"[" * 20_000, "invalid character '[' exceeded max depth"),
+        (b'{"a":' * (DEEPEST + 1) + b"1" + b"}" * (DEEPEST + 1), "invalid character '{' exceeded max depth"),
+    ],
+)
+def test_broken_json_is_told_in_gos_words(body: bytes, said: str) -> None:
+    with pytest.raises(Malformed, match=f"^{re.escape(said)}$"):
+        gojson.decode(body)
+
+
+def test_what_go_forgives_is_read() -> None:
+    assert gojson.decode(b'{"a":"\xff","b":"\\ud800","c":"\\ud83d\\ude00","d":1e400}') == {
+        "a": "\ufffd",
+        "b": "\ufffd",
+        "c": "\U0001f600",
+        "d": float("inf"),
+    }
+
+
+def test_keys_that_come_twice_are_found_with_their_paths() -> None:
+    body = b'{"a":1,"b":[{"c":1,"c":2}],"a" : 3,"d":{"e":1,"f":"\\":"}}'
+    assert gojson.duplicates(body, gojson.decode(body)) == ["b[0].c", "a"]
+    fine = b'{ "a" : {"b": [1, {"b": 2}] }, "b":"x\\":y" }'
+    assert gojson.duplicates(fine, gojson.decode(fine)) == []
+
+
+async def test_keys_that_come_twice_are_warned_of_or_refused(clock: Clock) -> None:
+    api = ApiServer(clock).transport()
+
+    async def post(name: str, validation: str) -> Response:
+        body = f'{{"metadata":{{"name":"{name}"}},"data":{{"a":"1","a":"2"}}}}'.encode()
+        query = (("fieldValidation", validation),) if validation else ()
+        return await api.send(Request(method="POST", path=MAPS, body=body, query=query))
+
+    assert (await post("a", "")).headers["warning"] == '299 - "duplicate field \\"data.a\\""'
+    assert "warning" not in (await post("b", "Ignore")).headers
+    refused = await post("c", "Strict")
+    assert refused.status == 400
+    assert b"strict decoding error: duplicate field" in refused.body
+
+
+@pytest.mark.parametrize(
+    "body", [b"a: [", b"a: &a [*a]", b"x: " + b"[" * 5000 + b"]" * 5000, b"\xff\xfe\xfd", b"a: b: c", b"- a\nb"]
+)
+def test_broken_yaml_is_told_as_such(body: bytes) -> None:
+    with pytest.raises(BadYaml, match=r"^yaml: "):
+        decode_yaml(body)
+
+
+def test_yaml_that_unfolds_into_too_much_is_refused_at_once() -> None:
+    bomb = "a: &a [x,x,x,x,x,x,x,x,x,x]\n" + "".join(
+        f"{name}: &{name} [{','.join(f'*{before}' for _ in range(10))}]\n"
+        for before, name in zip("abcdefgh", "bcdefghi", strict=True)
+    )
+    with pytest.raises(BadYaml, match="excessive aliasing"):
+        decode_yaml(bomb.encode())
+
+
+def test_yaml_is_json_in_other_letters() -> None:
+    text = b"a: 2026-01-01\nb: !!python/object:os.system x\n1: true\ntrue: [null, ~]\n---\nsecond: 1\n"
+    assert decode_yaml(text) == {"a": "2026-01-01", "b": "x", "1": True, "true": [None, None]}
+    assert decode_yaml(b"") is None
+    shared = b"a: &a {x: 1}\nb: *a\n"
+    assert decode_yaml(shared) == {"a": {"x": 1}, "b": {"x": 1}}
+
+
+@pytest.mark.parametrize(
+    ("selector", "matching"),
+    [
+        ("", "abc"),
+        ("x", "ab"),
+        ("!x", "c"),
+        ("x=1", "a"),
+        ("x == 1", "a"),
+        ("x!=1", "bc"),
+        ("x in (1,2)", "ab"),
+        ("x notin (1)", "bc"),
+        ("x in ()", ""),
+        ("x in (2,,)", "b"),
+        ("x>1", "b"),
+        ("x<2", "a"),
+        ("x,y", "b"),
+        (" x , !y ", "a"),
+        ("in=3", "c"),
+        ("y=in", "b"),
+    ],
+)
+def test_label_selectors_select(selector: str, matching: str) -> None:
+    labels = {"a": {"x": "1"}, "b": {"x": "2", "y": "in"}, "c": {"in": "3"}}
+    tests = label_tests(selector)
+    assert "".join(name for name, it in labels.items() if all(test(it) for test in tests)) == matching
+
+
+@given(text=st.text(alphabet="ab=!(), <>inotx-/.0\0é", max_size=14))
+def test_a_label_selector_is_read_or_refused(text: str) -> None:
+    with suppress(Refused):
+        assert all(isinstance(test({"a": "b"}), bool) for test in label_tests(text))
+
+
+@pytest.mark.parametrize(
+    ("path", "now", "added"),
+    [
+        ("/api/v1/watch/nodes", "/api/v1/nodes", ()),
+        ("/api/v1/watch/nodes/n1", "/api/v1/nodes", (("fieldSelector", "metadata.name=n1"),)),
+        ("/api/v1/watch/namespaces/shop/pods", "/api/v1/namespaces/shop/pods", ()),
+        (
+            "/apis/apps/v1/watch/namespaces/shop/deployments/d",
+            "/apis/apps/v1/namespaces/shop/deployments",
+            (("fieldSelector", "metadata.name=d"),),
+        ),
+        ("/api/v1/watch/namespaces/shop", "/api/v1/namespaces", (("fieldSelector", "metadata.name=shop"),)),
+    ],
+)
+def test_old_watches_are_watches(path: str, now: str, added: tuple[tuple[str, str], ...]) -> None:
+    made = modern(Request(method="GET", path=path, query=(("a", "b"),)))
+    assert (made.path, made.query) == (now, (("watch", "1"), ("a", "b"), *added))
+
+
+def test_a_path_is_decoded_before_it_is_taken_apart() -> None:
+    assert path_parts("/api/v1/nodes/a%2Fb/") == ["api", "v1", "nodes", "a", "b"]
+    assert path_parts("//api") == ["", "api"]
+
+
+async def test_a_body_that_is_too_large_is_refused_also_in_process(clock: Clock) -> None:
+    api = ApiServer(clock).transport()
+    huge = a_map("m", a="x" * (3 << 20))
+    for method, path, kind in (("POST", MAPS, "application/json"), ("PATCH", f"{MAPS}/m", MERGE_PATCH)):
+        status, said = await ask(api, method, path, huge, kind=kind)
+        assert (status, said["reason"], said["message"]) == (
+            413,
+            "RequestEntityTooLarge",
+            "Request entity too large: limit is 3145728",
+        )
+
+
+async def test_a_bug_in_the_server_is_told_and_logged_and_ends_nothing(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    api = ApiServer(clock).transport()
+
+    def bug(*_: object) -> None:
+        raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(api._server, "_list", bug)
+        status, said = await ask(api, "GET", "/api/v1/nodes")
+    assert (status, said["reason"]) == (500, "InternalError")
+    assert "a bug" in caplog.text
+    assert (await ask(api, "GET", "/api/v1/nodes"))[0] == 200
+
+
+async def test_what_nobody_can_read_is_not_offered(api: InProcessTransport) -> None:
+    for accept, status in (("text/html", 406), ("*/*", 200), ("", 200), ("text/html, application/json;q=0.5", 200)):
+        answer = await api.send(Request(method="GET", path="/api/v1/nodes", accept=accept))
+        assert answer.status == status, accept
+
+
+async def test_methods_that_a_path_does_not_know_are_refused(api: InProcessTransport) -> None:
+    for method in ("HEAD", "OPTIONS", "FOO"):
+        assert (await send(api, method, "/api/v1/nodes")).status == 405
+    for path in ("/version", "/api", "/apis/apps/v1", "/api/v1/watch/nodes"):
+        assert (await send(api, "POST", path, {})).status == 405
+    assert (await send(api, "POST", "/livez")).status == 200
