@@ -4,13 +4,14 @@ import asyncio
 import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from haulout.core.clock import RealClock
-from haulout.errors import ApiError, Invalid, NotFound, Unauthorized
+from haulout.errors import ApiError, Forbidden, Invalid, NotFound, Unauthorized, Unreachable
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
 from haulout.kube.follow import Selection
@@ -21,11 +22,14 @@ from haulout.kube.network.tls import Tls
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.resources import NODES
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.front import LARGEST_BODY, Front
+from haulout.sandbox.apiserver import ApiServer, User
+from haulout.sandbox.apiserver.bodies import LARGEST
+from haulout.sandbox.front import Front
 from support.builders import a_node
 from support.certificates import Authority
 from support.definitions import NODE_MAINTENANCE
+from support.raw_http import RawClient
+from support.sites import a_listening_sandbox
 
 pytestmark = pytest.mark.real_time
 
@@ -33,9 +37,9 @@ pytestmark = pytest.mark.real_time
 class Site:
     """A sandbox that listens on loopback."""
 
-    def __init__(self, folder: Path) -> None:
-        self.api = ApiServer(RealClock())
-        self.front = Front(self.api, tokens={"secret": "alice"})
+    def __init__(self, folder: Path, *, rbac: bool = False) -> None:
+        self.api = ApiServer(RealClock(), rbac=rbac)
+        self.front = Front(self.api, tokens={"secret": "alice", "eves": User("eve", ("crew",))})
         self.authority = Authority()
         self.folder = folder
 
@@ -137,7 +141,78 @@ async def test_who_is_not_known_is_turned_away(site: Site) -> None:
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
 async def test_a_body_that_is_too_large_is_refused_as_the_real_server_does(site: Site) -> None:
     async with site.client() as client:
-        huge: RawObject = {**a_node("n1"), "data": "x" * LARGEST_BODY}
+        huge: RawObject = {**a_node("n1"), "data": "x" * LARGEST}
         with pytest.raises(ApiError, match="Request entity too large: limit is 3145728"):
             await client.create(NODES, huge)
         await client.create(NODES, a_node("n1"))
+
+
+async def test_users_are_told_apart_by_their_tokens(tmp_path: Path) -> None:
+    site = Site(tmp_path, rbac=True)
+    async with site.client(token="eves") as client:
+        with pytest.raises(Forbidden, match='User "eve" cannot get resource "nodes"'):
+            await client.get(NODES, "n1")
+    async with site.client() as client:
+        await client.create(NODES, a_node("n1"))
+        as_eve = Request(method="GET", path="/api/v1/nodes/n1", headers=(("Impersonate-User", "eve"),))
+        assert (await client.transport.send(as_eve)).status == 403
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}}
+        accounts = "/api/v1/namespaces/shop/serviceaccounts"
+        for path, body in ((accounts, account), (f"{accounts}/robot/token", {})):
+            made = await client.transport.send(Request(method="POST", path=path, body=msgspec.json.encode(body)))
+            assert made.status == 201
+    token = msgspec.json.decode(made.body)["status"]["token"]
+    async with site.client(token=token) as client:
+        with pytest.raises(Forbidden, match='User "system:serviceaccount:shop:robot" cannot get'):
+            await client.get(NODES, "n1")
+        site.api.remove("serviceaccounts", "robot", "shop")
+        with pytest.raises(Unauthorized):
+            await client.get(NODES, "n1")
+
+
+async def test_a_server_that_is_down_hangs_up(site: Site) -> None:
+    async with site.client() as client, asyncio.TaskGroup() as tasks:
+        await client.create(NODES, a_node("n1"))
+        restart = tasks.create_task(site.api.restart(lasting=timedelta(seconds=1)))
+        with pytest.raises(Unreachable):
+            await client.transport.send(Request(method="PUT", path="/version"))
+        await restart
+        assert (await client.get(NODES, "n1")).name == "n1"
+
+
+async def test_what_no_client_would_send_is_answered_as_go_does(tmp_path: Path) -> None:
+    def ask_all(client: RawClient) -> list[tuple[int, str]]:
+        endless = b"x" * (20 << 20)
+        answers = [
+            client.ask("GET", "/api/v1/nodes/a%zzb"),
+            client.ask("GET", "api"),
+            client.ask("GET", "/version", headers=[("X-Long", "a" * 1_200_000)]),
+            client.ask("FOO", "/api/v1/nodes"),
+            client.ask("OPTIONS", "*"),
+            client.ask("GET", "/api/v1/nodes?limit=%zz&a=1;b=2&x=" + "y" * 20_000),
+            client.ask("GET", "https://elsewhere/api/v1/nodes"),
+            client.ask("POST", "/api/v1/nodes", endless),
+            client.ask("POST", "/api/v1/nodes", endless, chunked=True),
+            client.ask("POST", "/api/v1/nodes", endless, token="guess"),
+            client.ask("POST", "/api/v1/nodes", b"x" * (LARGEST + 1)),
+            client.exchange(b"\x00\x01\r\n\r\n"),
+        ]
+        return [(it.code, it.headers.get("connection", "")) for it in answers]
+
+    with a_listening_sandbox(tmp_path, tokens={"secret": "alice"}, fill=lambda _: None) as client:
+        known = RawClient(client.server, client.ca, "secret")
+        answers = await asyncio.to_thread(ask_all, known)
+    assert answers == [
+        (400, "close"),
+        (400, "close"),
+        (431, "close"),
+        (405, ""),
+        (200, ""),
+        (200, ""),
+        (200, ""),
+        (413, "close"),
+        (413, "close"),
+        (401, "close"),
+        (413, ""),
+        (400, "close"),
+    ]
