@@ -38,9 +38,9 @@ class ApiServer:
 
     Watches may start at most `window` writes ago. Without `watch_lists` it is an older server, which refuses
     `sendInitialEvents`. Without `defaulting` it stores what it is given and adds nothing. Admission webhooks are those
-    that `webhooks` serves, and those that the `network` reaches, if there is one. With `rbac` users may do what roles and
-    bindings allow them, without it everything. Kinds are named by their plural, or `plural.group` where that is not
-    unique.
+    that `webhooks` serves, and those that the `network` reaches, if there is one. With `rbac` users may do what roles
+    and bindings allow them, without it everything. Kinds are named by their plural, or `plural.group` where that is
+    not unique.
     """
 
     def __init__(

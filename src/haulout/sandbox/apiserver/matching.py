@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from haulout.sandbox.apiserver.admission_cel import Expression, ExpressionError, Scope
 from haulout.sandbox.apiserver.changes import Change
 from haulout.sandbox.apiserver.kinds import NAMESPACE, JsonObject, Kind
-from haulout.sandbox.apiserver.selectors import Labels, structured
+from haulout.sandbox.apiserver.label_syntax import Labels
+from haulout.sandbox.apiserver.selectors import structured
 
 
 @dataclass(frozen=True, slots=True, eq=False)
