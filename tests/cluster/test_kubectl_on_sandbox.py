@@ -245,3 +245,38 @@ async def test_what_is_deleted_is_waited_for(kubectl: Kubectl) -> None:
     assert waited == "deployment.apps/web condition met\n"
     assert await kubectl("delete deployment web --cascade=orphan --grace-period=0 --wait=false")
     assert not kubectl.api.has("deployments", "web")
+
+
+MISSPELT = """
+apiVersion: v1
+kind: Pod
+metadata: {name: misspelt}
+spec: {containers: [{name: a, image: a, imagePulPolicy: Never}], restartpolicy: Never}
+"""
+WRONG = """
+apiVersion: v1
+kind: Pod
+metadata: {name: wrong}
+spec: {containers: [{name: A, image: ""}], terminationGracePeriodSeconds: 5}
+"""
+
+
+async def test_people_are_told_what_is_wrong_as_on_a_real_cluster(
+    kubectl: Kubectl, control_plane: ControlPlane
+) -> None:
+    """All warnings come in one header, and kubectl prints a line for each."""
+    misspelt, wrong = kubectl.file("misspelt.yaml", MISSPELT), kubectl.file("wrong.yaml", WRONG)
+    for arguments in (
+        ("create", "--dry-run=server", "--validate=warn", "-f", str(misspelt)),
+        ("create", "--dry-run=server", "--validate=strict", "-f", str(misspelt)),
+        ("apply", "--dry-run=server", "-f", str(misspelt)),
+        ("create", "--dry-run=server", "-f", str(wrong)),
+        ("get", "endpoints"),
+    ):
+        real = await asyncio.to_thread(control_plane.kubectl, *arguments, check=False)
+        said = await kubectl.run(*arguments)
+        assert (said.code, _steady(said.err)) == (real.returncode, _steady(real.stderr)), arguments
+
+
+def _steady(text: str) -> str:
+    return "\n".join(sorted(text.splitlines()))

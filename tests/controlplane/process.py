@@ -44,6 +44,7 @@ class Answer(NamedTuple):
 
     status: int
     body: bytes
+    warnings: tuple[str, ...] = ()
 
     def json(self) -> Any:
         """Return what the body says."""
@@ -241,9 +242,9 @@ class ControlPlane:
         user: str = ADMIN,
         within: timedelta = _ANSWER_WITHIN,
     ) -> Answer:
-        """Send one request, whose `body` becomes JSON, to the API server and read the answer to its end."""
+        """Send one request, whose `body` becomes JSON if it is not bytes, and read the answer to its end."""
         headers = {"Authorization": f"Bearer {self.token(user)}", "Content-Type": content_type}
-        content = None if body is None else json.dumps(body).encode()
+        content = body if body is None or isinstance(body, bytes) else json.dumps(body).encode()
         return _ask(self._port, method, path, headers=headers, body=content, within=within, tls=self._tls)
 
     # The parts
@@ -325,7 +326,7 @@ def _ask(
     try:
         connection.request(method, path, body=body, headers=dict(headers or {}))
         response = connection.getresponse()
-        return Answer(response.status, response.read())
+        return Answer(response.status, response.read(), tuple(response.headers.get_all("Warning") or ()))
     finally:
         connection.close()
 

@@ -71,7 +71,7 @@ class Package(NamedTuple):
 
 def main() -> None:
     """Print the facts."""
-    packages = {path: _package(path, folder) for path, folder in _folders()}
+    packages = {path: _package(path, folder) for path, folder in folders()}
     kinds = {kind: name for package in packages.values() for kind, name in package.kinds.items()}
     messages: dict[str, dict[str, str]] = {}
     missing = ["runtime.Unknown", *kinds.values()]
@@ -85,7 +85,8 @@ def main() -> None:
     sys.stdout.write(",\n".join(lines) + "\n}\n}\n")
 
 
-def _folders() -> Iterator[tuple[str, Path]]:
+def folders(*more: str) -> Iterator[tuple[str, Path]]:
+    """Yield the packages that have kinds, or what kinds are made of, and where their sources lie."""
     with TemporaryDirectory() as scratch:
         wanted = "".join(f"require {module} {VERSION}\n" for module in _MODULES)
         Path(scratch, "go.mod").write_text(f"module scratch\ngo 1.26.0\n{wanted}")
@@ -98,7 +99,7 @@ def _folders() -> Iterator[tuple[str, Path]]:
         )
     for line in found.stdout.splitlines():
         module, _, folder = line.partition(" ")
-        for path in _FOLDERS:
+        for path in (*_FOLDERS, *more):
             if path.startswith(f"{module}/"):
                 yield path, Path(folder, path.removeprefix(f"{module}/"))
 
@@ -115,7 +116,7 @@ def _package(path: str, folder: Path) -> Package:
         tags[name] = _tags(body)
         is_kind = "TypeMeta `" in body and name in messages and not name.endswith("List")
         if is_kind and re.fullmatch(_VERSION, version):
-            kinds[f"{group}/{version} {name}" if group else f"{version} {name}"] = f"{_short(path)}.{name}"
+            kinds[f"{group}/{version} {name}" if group else f"{version} {name}"] = f"{short(path)}.{name}"
     return Package(messages, tags, kinds)
 
 
@@ -131,7 +132,7 @@ def _tags(struct: str) -> dict[str, Tag]:
     return found
 
 
-def _short(path: str) -> str:
+def short(path: str) -> str:
     """Return `core.v1` for `k8s.io/api/core/v1`; libraries that have no version keep their last name."""
     *_, group, last = path.split("/")
     return f"{group}.{last}" if re.fullmatch(_VERSION, last) else last
@@ -139,7 +140,7 @@ def _short(path: str) -> str:
 
 def _fields(packages: Mapping[str, Package], name: str) -> dict[str, str]:
     package, _, message = name.rpartition(".")
-    path = next(path for path in packages if _short(path) == package)
+    path = next(path for path in packages if short(path) == package)
     tags = packages[path].tags.get(message)
     fields = {}
     for how, single, mapped, own, number in (it.groups() for it in _FIELD.finditer(packages[path].messages[message])):
@@ -155,9 +156,9 @@ def _type(path: str, name: str) -> str:
     if name in _SCALARS:
         return name
     if not name.startswith("."):
-        return f"{_short(path)}.{name}"
+        return f"{short(path)}.{name}"
     package, _, message = name.removeprefix(".k8s.io.").rpartition(".")
-    return f"{_short(package.replace('.', '/'))}.{message}"
+    return f"{short(package.replace('.', '/'))}.{message}"
 
 
 if __name__ == "__main__":

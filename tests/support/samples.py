@@ -5,7 +5,7 @@ from typing import Any
 from haulout.sandbox.apiserver.kinds import JsonObject
 
 _RBAC = "rbac.authorization.k8s.io/v1"
-_APP = {"matchLabels": {"app": "a"}}
+APP = {"matchLabels": {"app": "a"}}
 
 
 def sample(api_version: str, kind: str, name: str, **content: Any) -> JsonObject:
@@ -92,27 +92,27 @@ PODS = (
     sample("v1", "Pod", "hurried", spec=pod_spec(terminationGracePeriodSeconds=0, securityContext={"runAsUser": 1})),
 )
 WORKLOADS = (
-    sample("apps/v1", "Deployment", "plain", spec={"selector": _APP, "template": template()}),
+    sample("apps/v1", "Deployment", "plain", spec={"selector": APP, "template": template()}),
     sample(
         "apps/v1",
         "Deployment",
         "recreated",
-        spec={"selector": _APP, "template": template(), "replicas": 0, "strategy": {"type": "Recreate"}},
+        spec={"selector": APP, "template": template(), "replicas": 0, "strategy": {"type": "Recreate"}},
     ),
     sample(
         "apps/v1",
         "Deployment",
         "surging",
-        spec={"selector": _APP, "template": template(), "strategy": {"rollingUpdate": {"maxSurge": 1}}},
+        spec={"selector": APP, "template": template(), "strategy": {"rollingUpdate": {"maxSurge": 1}}},
     ),
-    sample("apps/v1", "ReplicaSet", "plain", spec={"selector": _APP, "template": template()}),
-    sample("apps/v1", "StatefulSet", "plain", spec={"selector": _APP, "template": template(), "serviceName": "s"}),
+    sample("apps/v1", "ReplicaSet", "plain", spec={"selector": APP, "template": template()}),
+    sample("apps/v1", "StatefulSet", "plain", spec={"selector": APP, "template": template(), "serviceName": "s"}),
     sample(
         "apps/v1",
         "StatefulSet",
         "claiming",
         spec={
-            "selector": _APP,
+            "selector": APP,
             "template": template(),
             "updateStrategy": {"type": "OnDelete"},
             "volumeClaimTemplates": [
@@ -123,7 +123,7 @@ WORKLOADS = (
             ],
         },
     ),
-    sample("apps/v1", "DaemonSet", "plain", spec={"selector": _APP, "template": template()}),
+    sample("apps/v1", "DaemonSet", "plain", spec={"selector": APP, "template": template()}),
     sample("apps/v1", "ControllerRevision", "plain", revision=1, data={"a": 1}),
     sample("batch/v1", "Job", "plain", spec={"template": template(restartPolicy="Never")}),
     sample(
@@ -146,7 +146,7 @@ WORKLOADS = (
     ),
     sample("v1", "ReplicationController", "plain", spec={"template": template()}),
     sample("v1", "PodTemplate", "plain", template=template()),
-    sample("policy/v1", "PodDisruptionBudget", "plain", spec={"minAvailable": 1, "selector": _APP}),
+    sample("policy/v1", "PodDisruptionBudget", "plain", spec={"minAvailable": 1, "selector": APP}),
     sample(
         "autoscaling/v2",
         "HorizontalPodAutoscaler",
@@ -263,7 +263,7 @@ CLUSTER = (
         "admissionregistration.k8s.io/v1",
         "ValidatingAdmissionPolicyBinding",
         "sample",
-        spec={"policyName": "absent", "validationActions": ["Deny"], "matchResources": {"namespaceSelector": _APP}},
+        spec={"policyName": "absent", "validationActions": ["Deny"], "matchResources": {"namespaceSelector": APP}},
     ),
 )
 ALL = (*PODS, *WORKLOADS, *CONFIGURATION, *NETWORK, *CLUSTER)

@@ -163,14 +163,18 @@ async def test_services_get_addresses_of_their_own_and_keep_them(api: InProcessT
         made.append((await ask(api, "POST", SERVICES, service))[1])
     first, second = (it["spec"]["clusterIP"] for it in made)
     assert first != second
-    code, kept = await ask(api, "PUT", f"{SERVICES}/a", samples.sample("v1", "Service", "a", spec={}))
+    code, kept = await ask(
+        api, "PUT", f"{SERVICES}/a", samples.sample("v1", "Service", "a", spec={"ports": [{"port": 81}]})
+    )
     assert (code, kept["spec"]["clusterIP"], kept["spec"]["clusterIPs"]) == (200, first, [first])
 
 
 async def test_sending_an_object_again_without_its_defaults_changes_nothing(
     cluster: ApiServer, api: InProcessTransport
 ) -> None:
-    deployment = samples.sample("apps/v1", "Deployment", "d", spec={"selector": {}, "template": samples.template()})
+    deployment = samples.sample(
+        "apps/v1", "Deployment", "d", spec={"selector": samples.APP, "template": samples.template()}
+    )
     _, made = await ask(api, "POST", DEPLOYMENTS, deployment)
     code, again = await ask(api, "PUT", f"{DEPLOYMENTS}/d", deployment)
     assert (code, again) == (200, made)
@@ -179,7 +183,7 @@ async def test_sending_an_object_again_without_its_defaults_changes_nothing(
 
 async def test_a_daemon_set_counts_its_templates(api: InProcessTransport) -> None:
     sets = "/apis/apps/v1/namespaces/shop/daemonsets"
-    plain = samples.sample("apps/v1", "DaemonSet", "d", spec={"selector": {}, "template": samples.template()})
+    plain = samples.sample("apps/v1", "DaemonSet", "d", spec={"selector": samples.APP, "template": samples.template()})
     await ask(api, "POST", sets, plain)
     _, same = await merge(api, f"{sets}/d", spec={"minReadySeconds": 3})
     _, other = await merge(api, f"{sets}/d", spec={"template": {"metadata": {"labels": {"new": "label"}}}})

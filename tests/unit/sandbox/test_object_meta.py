@@ -106,8 +106,8 @@ def test_an_event_owns_nothing_and_annotations_have_a_limit() -> None:
 
 
 def test_a_change_is_checked_twice_and_said_so() -> None:
-    old = {"name": "a", "uid": "1", "finalizers": ["x/y"], "deletionTimestamp": "now"}
-    found = said(change_causes({"name": "a", "uid": "2", "finalizers": ["x/y", "x/z"]}, old))
+    old = {"name": "a", "uid": "1", "finalizers": ["x/y"], "deletionTimestamp": "now", "resourceVersion": "5"}
+    found = said(change_causes(old | {"uid": "2", "finalizers": ["x/y", "x/z"]}, old))
     fresh = 'no new finalizers can be added if the object is being deleted, found new finalizers []string{"x/z"}'
     assert (
         found

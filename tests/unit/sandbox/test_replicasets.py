@@ -104,7 +104,7 @@ async def test_orphans_are_adopted_and_those_that_no_longer_match_are_let_go(wor
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "lonely", "namespace": SHOP, "labels": {"app": "cart"}},
-            "spec": {"containers": [{"name": "main"}]},
+            "spec": {"containers": [{"name": "main", "image": "example/main"}]},
             "status": {"phase": "Pending"},
         }
     )
@@ -126,7 +126,7 @@ async def test_pods_of_others_are_left_alone(world: World) -> None:
             "apiVersion": "v1",
             "kind": "Pod",
             "metadata": {"name": "foreign", "namespace": SHOP, "labels": {"app": "cart"}, "ownerReferences": [owner]},
-            "spec": {"containers": [{"name": "main"}]},
+            "spec": {"containers": [{"name": "main", "image": "example/main"}]},
             "status": {"phase": "Pending"},
         }
     )

@@ -218,7 +218,8 @@ async def test_only_as_many_revisions_are_kept_as_asked_for(world: World) -> Non
 
 
 async def test_each_pod_has_its_own_claims_which_outlive_it(world: World) -> None:
-    claims = [{"metadata": {"name": "data"}, "spec": {"accessModes": ["ReadWriteOnce"]}}]
+    asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    claims = [{"metadata": {"name": "data"}, "spec": asked}]
     async with world.running():
         await create(world, replicas=2, volumeClaimTemplates=claims)
         await world.settle()

@@ -489,7 +489,7 @@ async def test_a_version_that_is_outdated_when_the_webhook_answers_is_a_conflict
     cluster.put(a_node())
 
     async def meanwhile(_: JsonObject) -> None:
-        cluster.put(a_node(podCIDR="10.0.0.0/24"))
+        cluster.put(a_node(taints=[{"key": "meanwhile", "effect": "NoSchedule"}]))
 
     hooks.add(rule("nodes"), meanwhile=meanwhile)
     version = cluster.get("nodes", "n1")["metadata"]["resourceVersion"]

@@ -20,6 +20,7 @@ import msgspec
 
 from haulout.sandbox.apiserver import fields as causes
 from haulout.sandbox.apiserver.conforms import problems
+from haulout.sandbox.apiserver.decoding import Misfit, fitted
 from haulout.sandbox.apiserver.fields import as_json, quoted
 from haulout.sandbox.apiserver.fieldsets import (
     Comparison,
@@ -130,6 +131,7 @@ def apply(
         result = applying.apply(current, applied, force=False)
     if manager == _KUBECTL:
         _renew_last_applied(result, applied)
+    _check_converts(result, applied, kind)
     return result
 
 
@@ -258,6 +260,15 @@ def _check_applied(applied: JsonObject, kind: Kind, manager: str) -> None:
     meta = applied.get("metadata")
     if isinstance(meta, dict) and meta.get("managedFields") is not None:
         raise bad_request("metadata.managedFields must be nil")
+
+
+def _check_converts(result: JsonObject, applied: JsonObject, kind: Kind) -> None:
+    try:
+        fitted(kind, result, merged=True)
+    except Misfit as misfit:
+        what = f"unable to convert unstructured object to {_type_of(applied)}"
+        said = f"failed to convert new object ({_named(applied)}) to proper version: {what}: {misfit}"
+        raise Refused(failure(500, "", said)) from None
 
 
 def _named(obj: JsonObject) -> str:

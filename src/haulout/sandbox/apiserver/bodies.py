@@ -109,11 +109,6 @@ def from_yaml(body: bytes) -> JsonObject:
     return decoded
 
 
-def duplicates(body: bytes, content_type: str, decoded: JsonObject) -> list[str]:
-    """Return the paths of fields that come twice, in `body` which was `decoded`."""
-    return gojson.duplicates(body, decoded) if body and media_type(content_type) == JSON else []
-
-
 def type_problem(obj: JsonObject, *, kind: str, version: str, custom: bool) -> str:
     """Return what Go would say about the types in `obj`, as far as all of the server relies on them.
 

@@ -19,21 +19,6 @@ def problems(value: Any, shape: Shape) -> str:
     return "\n  ".join(["errors:", *found]) if len(found) > 1 else "".join(found)
 
 
-def mistyped(value: Any, shape: Shape, path: str = "") -> str:
-    """Return where `value` has not the types of its kind, or nothing; unknown fields and duplicates do not matter."""
-    if value is None or shape.kind in ("any", "deduced"):
-        return ""
-    if shape.kind == "object" and isinstance(value, dict):
-        fields = ((f"{path}.{name}", item, shape.field(name)) for name, item in value.items())
-        return next((said for at, item, field in fields if field and (said := mistyped(item, field, at))), "")
-    if shape.kind == "list" and isinstance(value, list):
-        items = ((f"{path}[{at}]", item) for at, item in enumerate(value))
-        return next((said for at, item in items if (said := mistyped(item, shape.items or ANY, at))), "")
-    wanted = {"object": "map", "list": "list"}.get(shape.kind)
-    message = f"expected {wanted}, got &{{{go_text(value)}}}" if wanted else _wrong_scalar(value, shape.kind)
-    return f"{path}: {message}" if message else ""
-
-
 def _problems(value: Any, shape: Shape, path: str) -> Iterator[tuple[str, str]]:
     if value is None or shape.kind in ("any", "deduced"):
         return

@@ -8,8 +8,8 @@ node ports.
 """
 
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from ipaddress import IPv4Network
-from typing import Any
 
 from haulout.core.quantity import Quantity, parse
 from haulout.sandbox.apiserver import status
@@ -42,12 +42,15 @@ def prepare(kind: Kind, obj: JsonObject, others: Others) -> None:
             spec["finalizers"] = [*(it for it in spec.get("finalizers") or () if it != "kubernetes"), "kubernetes"]
         case "", "Service":
             _service(section(obj, "spec"), others)
+        case "", "LimitRange" if not obj["metadata"].get("name"):
+            obj["metadata"]["name"] = obj["metadata"]["uid"]  # it alone need not have a name
         case "batch", "Job":
             _job(obj)
         case "apps", "DaemonSet":
             section(obj["metadata"], "annotations").setdefault(_TEMPLATE_GENERATION, "1")
         case "scheduling.k8s.io", "PriorityClass":
             obj["metadata"]["generation"] = 1  # it never counts on
+            _check_default(kind, obj, others)
 
 
 def plug_in(kind: Kind, obj: JsonObject, others: Others) -> None:
@@ -61,19 +64,25 @@ def plug_in(kind: Kind, obj: JsonObject, others: Others) -> None:
             _taint(section(obj, "spec"))
 
 
-def carry_over(kind: Kind, new: JsonObject, old: JsonObject) -> None:
+def carry_over(kind: Kind, new: JsonObject, old: JsonObject, others: Others) -> None:
     """Put back into an updated object what was decided before and what the update leaves out."""
     spec, before = inside(new, "spec"), inside(old, "spec")
     match kind.group, kind.kind:
         case "", "Pod":
-            _keep(spec, before, "priority", "preemptionPolicy")
+            _keep_absent(spec, before, "priority", "preemptionPolicy")
             _tolerate(spec)
+            _make_grace_positive(spec)
         case "", "Namespace":
             section(new, "spec")["finalizers"] = before.get("finalizers")
         case "", "Service" if spec.get("type") != "ExternalName":
-            _keep(spec, before, "clusterIP", "clusterIPs", "ipFamilies", "ipFamilyPolicy")
+            _keep(spec, before, "clusterIP", "clusterIPs", "ipFamilies")
+            _keep_absent(spec, before, "ipFamilyPolicy")
+            if spec.get("clusterIP") != before.get("clusterIP") and spec.get("clusterIPs") == before.get("clusterIPs"):
+                spec["clusterIPs"] = [spec["clusterIP"], *(spec.get("clusterIPs") or [])[1:]]
         case "apps", "DaemonSet":
             _count_templates(new, old)
+        case "scheduling.k8s.io", "PriorityClass":
+            _check_default(kind, new, others)
 
 
 def _keep(new: JsonObject, old: JsonObject, *names: str) -> None:
@@ -82,12 +91,17 @@ def _keep(new: JsonObject, old: JsonObject, *names: str) -> None:
             new[name] = old[name]
 
 
+def _keep_absent(new: JsonObject, old: JsonObject, *names: str) -> None:
+    _keep(new, old, *(name for name in names if new.get(name) is None))
+
+
 def _pod(kind: Kind, pod: JsonObject, others: Others) -> None:
     spec = section(pod, "spec")
     _prioritise(kind, pod, spec, others)
     if _MIRROR not in inside(pod["metadata"], "annotations") and not spec.get("serviceAccountName"):
         spec["serviceAccountName"] = spec["serviceAccount"] = "default"
     _tolerate(spec)
+    _make_grace_positive(spec)
     pod["status"] = section(pod, "status") | {"qosClass": quality(spec)}
     if spec.get("schedulingGates"):
         blocked = {
@@ -127,10 +141,27 @@ def _prioritise(kind: Kind, pod: JsonObject, spec: JsonObject, others: Others) -
         spec[field] = value
 
 
+def _make_grace_positive(spec: JsonObject) -> None:
+    if spec.get("terminationGracePeriodSeconds", 0) < 0:
+        spec["terminationGracePeriodSeconds"] = 1
+
+
+def _check_default(kind: Kind, obj: JsonObject, others: Others) -> None:
+    """Refuse a second priority for pods that name none."""
+    if not obj.get("globalDefault"):
+        return
+    name = obj["metadata"].get("name")
+    for other in others("priorityclasses"):
+        if other.get("globalDefault") and other["metadata"]["name"] != name:
+            usual = other["metadata"]["name"]
+            why = f"PriorityClass {usual} is already marked as default. Only one default can exist"
+            raise _forbidden(kind, obj, why)
+
+
 def _forbidden(kind: Kind, obj: JsonObject, why: str) -> status.Refused:
     meta = obj["metadata"]
     name = meta.get("name") or meta.get("generateName") or "Unknown"
-    details = {"name": name, "kind": kind.plural}
+    details = {"name": name, "group": kind.group, "kind": kind.plural}
     said = f'{kind.resource} "{name}" is forbidden: {why}'
     return status.Refused(status.failure(403, "Forbidden", said, details))
 
@@ -139,7 +170,7 @@ def _tolerate(spec: JsonObject) -> None:
     """Let the pod stay for a while on a node that fails, unless it says something about that itself."""
     said = list(each(spec, "tolerations"))
     for key in (_NOT_READY, _UNREACHABLE):
-        if not any(it.get("key", "") in ("", key) and it.get("effect", "") in ("", "NoExecute") for it in said):
+        if not any(it.get("key") in (None, "", key) and it.get("effect") in (None, "", "NoExecute") for it in said):
             patient = {"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": _PATIENCE_SECONDS}
             spec["tolerations"] = [*(spec.get("tolerations") or ()), patient]
 
@@ -165,7 +196,8 @@ def _positive(amounts: JsonObject) -> dict[str, Quantity]:
     return {name: amount for name, amount in found.items() if Quantity.of(0) < amount}
 
 
-def _amount(value: Any) -> Quantity:
+@lru_cache(4096)
+def _amount(value: str | float) -> Quantity:
     try:
         return parse(str(value))
     except ValueError:
@@ -208,7 +240,7 @@ def _job(job: JsonObject) -> None:
         return
     labels = section(section(section(spec, "template"), "metadata"), "labels")
     for prefix in ("", "batch.kubernetes.io/"):
-        labels.setdefault(f"{prefix}job-name", meta["name"])
+        labels.setdefault(f"{prefix}job-name", meta.get("name") or "")
         labels.setdefault(f"{prefix}controller-uid", meta["uid"])
     if not meta.get("labels"):
         meta["labels"] = dict(labels)

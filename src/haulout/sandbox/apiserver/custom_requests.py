@@ -9,12 +9,12 @@ from collections.abc import Mapping
 from haulout.kube.transport import Request
 from haulout.sandbox.apiserver import unknown_fields
 from haulout.sandbox.apiserver.apply import APPLY_PATCH
-from haulout.sandbox.apiserver.bodies import duplicates, summary
+from haulout.sandbox.apiserver.bodies import media_type, summary
 from haulout.sandbox.apiserver.custom_versions import CustomVersion
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.object_meta import Malformed, drop_repeated_owners
 from haulout.sandbox.apiserver.patches import JSON_PATCH, MERGE_PATCH
-from haulout.sandbox.apiserver.status import Refused, bad_request, failure
+from haulout.sandbox.apiserver.status import JSON, Refused, bad_request, failure
 
 _PATCHES = (JSON_PATCH, MERGE_PATCH, APPLY_PATCH)
 
@@ -50,8 +50,9 @@ def received(
         obj, unknown = version.coerced(sent)
     except Malformed as problem:
         raise unknown_fields.refused(version.now.kind, str(problem)) from None
-    twice = duplicates(request.body or b"", request.content_type, sent)
-    strict = _complain(unknown_fields.complaints(unknown, twice), query, warnings)
+    is_json = media_type(request.content_type) == JSON
+    twice = unknown_fields.duplicates(request.body) if is_json and request.body else []
+    strict = unknown_fields.complain([*twice, *unknown], query, warnings)
     if strict:
         raise unknown_fields.refused(version.now.kind, strict)
     warnings += drop_repeated_owners(obj["metadata"])
@@ -64,7 +65,7 @@ def patched(new: JsonObject, version: CustomVersion, *, query: Mapping[str, str]
         obj, unknown = version.coerced(new)
     except Malformed as problem:
         raise unknown_fields.refused_patch(new, str(problem)) from None
-    strict = _complain(unknown_fields.complaints(unknown), query, warnings)
+    strict = unknown_fields.complain(unknown, query, warnings)
     if strict:
         raise unknown_fields.refused_patch(new, strict)
     return obj
@@ -76,13 +77,3 @@ def applied(result: JsonObject, version: CustomVersion) -> JsonObject:
         return version.coerced(result)[0]
     except Malformed as problem:
         raise unknown_fields.refused(version.now.kind, str(problem)) from None
-
-
-def _complain(complaints: list[str], query: Mapping[str, str], warnings: list[str]) -> str:
-    """Say nothing, warn, or return why not."""
-    directive = query.get("fieldValidation", "")
-    if directive == "Strict" and complaints:
-        return unknown_fields.strictly(complaints)
-    if directive in ("", "Warn"):
-        warnings.extend(complaints)
-    return ""

@@ -16,6 +16,7 @@ from haulout.sandbox.apiserver.pod_defaults import (
     canonical,
     each,
     fill,
+    fill_absent,
     inside,
     section,
     set_claim_spec,
@@ -64,7 +65,12 @@ def _namespace(obj: JsonObject) -> None:
 
 
 def _node(obj: JsonObject) -> None:
-    status = section(obj, "status")
+    spec, status = inside(obj, "spec"), section(obj, "status")
+    single, every = spec.get("podCIDR"), spec.get("podCIDRs") or []
+    if single and single not in every[:1]:
+        spec["podCIDRs"] = [single]  # who sends the old field only, or means something else by it, is right
+    elif every:
+        spec["podCIDR"] = every[0]
     if status.get("allocatable") is None and isinstance(status.get("capacity"), dict):
         status["allocatable"] = dict(status["capacity"])
     canonical(inside(status, "capacity"))
@@ -94,7 +100,7 @@ def _deployment(obj: JsonObject) -> None:
     strategy = section(spec, "strategy")
     fill(strategy, type="RollingUpdate")
     if strategy["type"] == "RollingUpdate":
-        fill(section(strategy, "rollingUpdate"), maxUnavailable="25%", maxSurge="25%")
+        fill_absent(section(strategy, "rollingUpdate"), maxUnavailable="25%", maxSurge="25%")
     set_template(spec)
 
 
@@ -107,7 +113,7 @@ def _replica_set(obj: JsonObject) -> None:
 def _stateful_set(obj: JsonObject) -> None:
     spec = section(obj, "spec")
     fill(spec, replicas=1, revisionHistoryLimit=10, podManagementPolicy="OrderedReady")
-    spec.setdefault("serviceName", "")
+    fill_absent(spec, serviceName="")
     strategy = section(spec, "updateStrategy")
     if not strategy.get("type"):
         strategy["type"] = "RollingUpdate"
@@ -128,7 +134,7 @@ def _daemon_set(obj: JsonObject) -> None:
     strategy = section(spec, "updateStrategy")
     fill(strategy, type="RollingUpdate")
     if strategy["type"] == "RollingUpdate":
-        fill(section(strategy, "rollingUpdate"), maxUnavailable=1, maxSurge=0)
+        fill_absent(section(strategy, "rollingUpdate"), maxUnavailable=1, maxSurge=0)
     set_template(spec)
 
 
@@ -137,14 +143,14 @@ def _job(obj: JsonObject) -> None:
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = 1
     by_index = spec.get("backoffLimitPerIndex") is not None
-    fill(
+    fill_absent(
         spec,
         parallelism=1,
         backoffLimit=_MOST_FAILURES if by_index else 6,
         completionMode="NonIndexed",
         suspend=False,
         manualSelector=False,
-        podReplacementPolicy="Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed",
+        podReplacementPolicy="Failed" if spec.get("podFailurePolicy") is not None else "TerminatingOrFailed",
     )
     _job_template(spec)
     labels, meta = inside(spec, "template", "metadata", "labels"), inside(obj, "metadata")
@@ -181,7 +187,7 @@ def _service(obj: JsonObject) -> None:
     if balanced or spec["type"] == "NodePort" or (spec["type"] == "ClusterIP" and spec.get("externalIPs")):
         fill(spec, externalTrafficPolicy="Cluster")
     if spec["type"] != "ExternalName":
-        fill(spec, internalTrafficPolicy="Cluster")
+        fill_absent(spec, internalTrafficPolicy="Cluster")
     if balanced:
         fill(spec, allocateLoadBalancerNodePorts=True)
         for ingress in each(inside(obj, "status", "loadBalancer"), "ingress"):
@@ -217,7 +223,8 @@ def _claim(obj: JsonObject) -> None:
 
 def _volume(obj: JsonObject) -> None:
     spec = section(obj, "spec")
-    fill(spec, persistentVolumeReclaimPolicy="Retain", volumeMode="Filesystem")
+    fill(spec, persistentVolumeReclaimPolicy="Retain")
+    fill_absent(spec, volumeMode="Filesystem")
     canonical(inside(spec, "capacity"))
     if isinstance(path := spec.get("hostPath"), dict):
         fill(path, type="")
@@ -247,12 +254,12 @@ def _binding(obj: JsonObject) -> None:
 
 
 def _priority_class(obj: JsonObject) -> None:
-    fill(obj, preemptionPolicy="PreemptLowerPriority")
+    fill_absent(obj, preemptionPolicy="PreemptLowerPriority")
     obj.setdefault("value", 0)
 
 
 def _storage_class(obj: JsonObject) -> None:
-    fill(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")
+    fill_absent(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")
 
 
 def _driver(obj: JsonObject) -> None:

@@ -67,6 +67,11 @@ def too_long(path: str, limit: int) -> JsonObject:
     return _cause("FieldValueTooLong", path, "Too long", detail)
 
 
+def not_found(path: str, value: Any) -> JsonObject:
+    """Say that a value names nothing."""
+    return _cause("FieldValueNotFound", path, _shown("Not found", value), "")
+
+
 def too_many(path: str, count: int, limit: int) -> JsonObject:
     """Say that a list or an object has too many members."""
     detail = f"must have at most {limit} {'item' if limit == 1 else 'items'}"
@@ -82,7 +87,11 @@ def plain(value: Any) -> str:
 
 def as_json(value: Any) -> str:
     """Return `value` as Go's encoding/json writes it: names sorted, whole numbers without a point, HTML-safe."""
-    text = msgspec.json.encode(_ordered(value)).decode()
+    return escaped(msgspec.json.encode(_ordered(value)).decode())
+
+
+def escaped(text: str) -> str:
+    """Return JSON that is safe inside of HTML, as Go writes it."""
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return text

@@ -20,7 +20,6 @@ DEEPEST = 150
 
 _SPACES = b" \t\r\n"
 _NUMBER = re.compile(rb"-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?")
-_KEY = re.compile(rb'"[ \t\r\n]*:')
 _LITERALS: dict[int, tuple[bytes, Any]] = {
     ord("t"): (b"true", True),
     ord("f"): (b"false", False),
@@ -52,16 +51,6 @@ def kind_of(value: Any) -> str:
     return next((name for kind, name in kinds if isinstance(value, kind)), "number")
 
 
-def duplicates(body: bytes, decoded: Any) -> list[str]:
-    """Return the paths of the keys that come twice in an object of `body`, whose value is `decoded`."""
-    # Decoding keeps one of each: if none was lost, none came twice. Only then is it worth to read it slowly.
-    if len(_KEY.findall(body)) == len(_KEY.findall(msgspec.json.encode(decoded))):
-        return []
-    reader = _Reader(body)
-    reader.read()
-    return list(dict.fromkeys(reader.duplicates))
-
-
 def _check_depth(value: Any) -> None:
     level, depth = [value], 0
     while level:
@@ -90,7 +79,6 @@ class _Reader:
         self._at = 0
         self._open: list[Any] = []  # objects and lists that have not ended
         self._keys: list[str] = []  # of each open object the key whose value is read; of a list its index
-        self.duplicates: list[str] = []
 
     def read(self) -> Any:
         """Return the value."""
@@ -127,8 +115,6 @@ class _Reader:
             raise _unexpected(character, "looking for beginning of object key string")
         key = self._string()
         self._keys[-1] = f".{key}"
-        if key in holder:
-            self.duplicates.append("".join(self._keys).removeprefix("."))
         character = self._peek()
         if character != b":":
             raise _unexpected(character, "after object key")

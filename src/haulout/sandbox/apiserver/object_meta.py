@@ -2,18 +2,18 @@
 
 `coerced` does what decoding into that type does: it drops what the type does not know, names that, and refuses values
 of the wrong type in the words of Go's JSON decoder. `new_causes` and `change_causes` say what is wrong with the values.
-Follows `apiextensions-apiserver/pkg/apiserver/schema/objectmeta` and `apimachinery/pkg/api/validation/objectmeta.go`
-of Kubernetes 1.36.
+Follows `apiextensions-apiserver/pkg/apiserver/schema/objectmeta` of Kubernetes 1.36.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, NoReturn
 
 from haulout.sandbox.apiserver import fields
 from haulout.sandbox.apiserver.kinds import JsonObject
-from haulout.sandbox.apiserver.names import label_value_problems, qualified_problems, subdomain_problems
+from haulout.sandbox.apiserver.validation import metadata, rules
+from haulout.sandbox.apiserver.validation.common import Causes
 
 _STRUCTS: Mapping[str, Mapping[str, str]] = {
     "ObjectMeta": {
@@ -55,71 +55,34 @@ _ALWAYS_SHOWN = {"OwnerReference": ("apiVersion", "kind", "name", "uid")}
 _SHOWN_IF_ZERO = {"int64", "bool", "any"}
 _LAYOUT = "2006-01-02T15:04:05Z07:00"
 _STANDARD_FINALIZERS = {"orphan", "foregroundDeletion", "kubernetes"}
-_BANNED_OWNERS = {("v1", "Event")}
-_MOST_ANNOTATIONS_BYTES = 256 * 1024
 _REPEATED_OWNERS = (
     ".metadata.ownerReferences contains duplicate entries; API server dedups owner references in 1.20+, and may reject "
     "such requests as early as 1.24; please fix your requests; duplicate UID(s) observed"
 )
-_IMMUTABLE = ("name", "namespace", "uid")
 
 
 class Malformed(ValueError):
     """A value that is not of the type it must have."""
 
 
-def coerced(metadata: Any) -> tuple[JsonObject, list[str]]:
+def coerced(sent: Any) -> tuple[JsonObject, list[str]]:
     """Return metadata as its type shows it, and the paths of what the type does not know."""
-    if metadata is None:
+    if sent is None:
         return {}, []
-    if not isinstance(metadata, dict):
-        raise Malformed(f"json: cannot unmarshal {_json_type(metadata)} into Go value of type v1.ObjectMeta")
+    if not isinstance(sent, dict):
+        raise Malformed(f"json: cannot unmarshal {_json_type(sent)} into Go value of type v1.ObjectMeta")
     unknown: list[str] = []
-    return _struct(metadata, _Place("ObjectMeta", (), "metadata"), unknown), unknown
+    return _struct(sent, _Place("ObjectMeta", (), "metadata"), unknown), unknown
 
 
-def new_causes(meta: JsonObject) -> list[JsonObject]:
+def new_causes(meta: JsonObject) -> Causes:
     """Return what is wrong with the metadata of a new object, as causes of an Invalid."""
-    found = []
-    name, base = meta.get("name", ""), meta.get("generateName", "")
-    if base:
-        found += [fields.invalid("metadata.generateName", base, it) for it in subdomain_problems(_as_name(base))]
-    if not name:
-        found.append(fields.required("metadata.name", "name or generateName is required"))
-    else:
-        found += [fields.invalid("metadata.name", name, it) for it in subdomain_problems(name)]
-    return found + common_causes(meta) + _finalizer_causes(meta.get("finalizers") or [])
+    return metadata.of_any(meta, namespaced="namespace" in meta, name_rule=rules.subdomain)
 
 
-def change_causes(meta: JsonObject, old: JsonObject) -> list[JsonObject]:
+def change_causes(meta: JsonObject, old: JsonObject) -> Causes:
     """Return what is wrong with a change of metadata; the server looks for that twice, and says so twice."""
-    found = []
-    fresh = sorted(set(meta.get("finalizers") or ()) - set(old.get("finalizers") or ()))
-    if "deletionTimestamp" in old and fresh:
-        listed = ", ".join(map(fields.quoted, fresh))
-        rule = "no new finalizers can be added if the object is being deleted, found new finalizers"
-        found.append(fields.forbidden("metadata.finalizers", f"{rule} []string{{{listed}}}"))
-    found += [
-        fields.invalid(f"metadata.{name}", meta.get(name, ""), "field is immutable")
-        for name in _IMMUTABLE
-        if meta.get(name, "") != old.get(name, "")
-    ]
-    found += common_causes(meta)
-    return common_causes(meta) + _finalizer_causes(meta.get("finalizers") or []) + found + found
-
-
-def common_causes(meta: JsonObject) -> list[JsonObject]:
-    """Return what is wrong with labels, annotations and owners, as causes of an Invalid."""
-    found = []
-    for key, value in sorted((meta.get("labels") or {}).items()):
-        found += [fields.invalid("metadata.labels", key, it) for it in qualified_problems(key)]
-        found += [fields.invalid("metadata.labels", value, it) for it in label_value_problems(value)]
-    annotations = meta.get("annotations") or {}
-    for key in sorted(annotations):
-        found += [fields.invalid("metadata.annotations", key, it) for it in qualified_problems(key.lower())]
-    if sum(len(key.encode()) + len(value.encode()) for key, value in annotations.items()) > _MOST_ANNOTATIONS_BYTES:
-        found.append(fields.too_long("metadata.annotations", _MOST_ANNOTATIONS_BYTES))
-    return found + _owner_causes(meta.get("ownerReferences") or [])
+    return metadata.of_any(meta, namespaced="namespace" in meta) + metadata.of_any_update(meta, old) * 2
 
 
 def finalizer_warnings(meta: JsonObject, old: JsonObject | None) -> list[str]:
@@ -146,43 +109,6 @@ def drop_repeated_owners(meta: JsonObject) -> list[str]:
     meta["ownerReferences"] = kept
     uids = ", ".join(it["uid"] for at, it in enumerate(owners) if it in owners[:at])
     return [f"{_REPEATED_OWNERS}: {uids}"]
-
-
-def _as_name(base: str) -> str:
-    """Return a name that is right if one generated from `base` is."""
-    return f"{base[:-2]}a" if len(base) > 1 and base.endswith("-") else base
-
-
-def _finalizer_causes(finalizers: Sequence[str]) -> list[JsonObject]:
-    found = [fields.invalid("metadata.finalizers", name, it) for name in finalizers for it in qualified_problems(name)]
-    if {"orphan", "foregroundDeletion"} <= set(finalizers):
-        rule = "finalizer orphan and foregroundDeletion cannot be both set"
-        found.append(fields.invalid("metadata.finalizers", list(finalizers), rule))
-    return found
-
-
-def _owner_causes(owners: Sequence[JsonObject]) -> list[JsonObject]:
-    path, found, controller = "metadata.ownerReferences", [], ""
-    for owner in owners:
-        for name, rule in (
-            ("apiVersion", "version must not be empty"),
-            ("kind", "must not be empty"),
-            ("name", "must not be empty"),
-            ("uid", "must not be empty"),
-        ):
-            if not owner.get(name):
-                found.append(fields.invalid(f"{path}.{name}", owner.get(name, ""), rule))
-        if (owner["apiVersion"], owner["kind"]) in _BANNED_OWNERS:
-            rule = f"/{owner['apiVersion']}, Kind={owner['kind']} is disallowed from being an owner"
-            found.append(fields.invalid(path, fields.Unsorted(owner), rule))
-        if owner.get("controller"):
-            named = f"{owner['kind']}/{owner['name']}"
-            if controller:
-                rule = 'Only one reference can have Controller set to true. Found "true" in references for'
-                listed = [fields.Unsorted(it) for it in owners]
-                found.append(fields.invalid(path, listed, f"{rule} {controller} and {named}"))
-            controller = controller or named
-    return found
 
 
 # What decoding into a Go type does

@@ -32,6 +32,13 @@ def fill(part: JsonObject, **values: Any) -> None:
             part[name] = value
 
 
+def fill_absent(part: JsonObject, **values: Any) -> None:
+    """Set the fields of `part` that are not there: those that are pointers in Go, where empty is not the same."""
+    for name, value in values.items():
+        if part.get(name) is None:
+            part[name] = value
+
+
 def section(part: JsonObject, name: str) -> JsonObject:
     """Return a section that is there from now on; one of another type is left alone."""
     if part.get(name) is None:
@@ -47,6 +54,13 @@ def inside(part: JsonObject, *path: str) -> JsonObject:
             return {}
         part = found
     return part
+
+
+def present(part: JsonObject, *path: str) -> Iterator[JsonObject]:
+    """Yield the section at `path` if it is there, however empty."""
+    holder = inside(part, *path[:-1])
+    if isinstance(found := holder.get(path[-1]), dict):
+        yield found
 
 
 def each(part: JsonObject, name: str) -> Iterator[JsonObject]:
@@ -114,7 +128,7 @@ def set_pod_spec(spec: JsonObject) -> None:
 
 def set_claim_spec(spec: JsonObject) -> None:
     """Complete what a claim asks for."""
-    fill(spec, volumeMode="Filesystem")
+    fill_absent(spec, volumeMode="Filesystem")
     _set_resources(section(spec, "resources"))
 
 
@@ -140,12 +154,11 @@ def _set_container(container: JsonObject, *, resources: bool) -> None:
     for port in each(container, "ports"):
         fill(port, protocol="TCP")
     for variable in each(container, "env"):
-        _set_field(inside(variable, "valueFrom", "fieldRef"))
-        _set_divisor(inside(variable, "valueFrom", "resourceFieldRef"))
-    for name in _PROBES:
-        _set_probe(inside(container, name))
+        _set_references(inside(variable, "valueFrom"))
+    for probe in (it for name in _PROBES for it in present(container, name)):
+        _set_probe(probe)
     for hook in ("postStart", "preStop"):
-        _set_http(inside(container, "lifecycle", hook, "httpGet"))
+        _set_http(inside(container, "lifecycle", hook))
 
 
 def _set_resources(resources: JsonObject) -> None:
@@ -154,27 +167,22 @@ def _set_resources(resources: JsonObject) -> None:
 
 
 def _set_probe(probe: JsonObject) -> None:
-    if not probe:
-        return
     for name, value in {"timeoutSeconds": 1, "periodSeconds": 10, "successThreshold": 1, "failureThreshold": 3}.items():
         probe[name] = probe.get(name) or value
-    _set_http(inside(probe, "httpGet"))
-    if grpc := inside(probe, "grpc"):
-        grpc.setdefault("service", "")
+    _set_http(probe)
+    for grpc in present(probe, "grpc"):
+        fill(grpc, service="")
 
 
-def _set_http(action: JsonObject) -> None:
-    if action:
+def _set_http(handler: JsonObject) -> None:
+    for action in present(handler, "httpGet"):
         fill(action, path="/", scheme="HTTP")
 
 
-def _set_field(reference: JsonObject) -> None:
-    if reference:
+def _set_references(source: JsonObject) -> None:
+    for reference in present(source, "fieldRef"):
         fill(reference, apiVersion="v1")
-
-
-def _set_divisor(reference: JsonObject) -> None:
-    if reference:
+    for reference in present(source, "resourceFieldRef"):
         fill(reference, divisor="0")
         reference["divisor"] = _canonical(str(reference["divisor"]))
 
@@ -188,14 +196,13 @@ def _set_volume(volume: JsonObject) -> None:
     if image := inside(volume, "image"):
         fill(image, pullPolicy=pull_policy(str(image.get("reference") or "")))
     empty = inside(volume, "emptyDir")
-    if "sizeLimit" in empty:
+    if empty.get("sizeLimit") is not None:
         empty["sizeLimit"] = _canonical(str(empty["sizeLimit"]))
-    if claim := inside(volume, "ephemeral", "volumeClaimTemplate"):
+    for claim in present(volume, "ephemeral", "volumeClaimTemplate"):
         section(claim, "metadata")
         set_claim_spec(section(claim, "spec"))
     for source in (volume, *each(inside(volume, "projected"), "sources")):
         for item in each(inside(source, "downwardAPI"), "items"):
-            _set_field(inside(item, "fieldRef"))
-            _set_divisor(inside(item, "resourceFieldRef"))
+            _set_references(item)
         if isinstance(token := source.get("serviceAccountToken"), dict):
             fill(token, expirationSeconds=3600)

@@ -10,12 +10,9 @@ from urllib.parse import urlsplit
 
 from haulout.sandbox.apiserver.admission_cel import Expression, failed_compilation
 from haulout.sandbox.apiserver.cel import CelSyntaxError
-from haulout.sandbox.apiserver.conforms import mistyped
 from haulout.sandbox.apiserver.fields import duplicate, forbidden, invalid, not_supported, required, too_many
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.names import label_problems, subdomain_problems
-from haulout.sandbox.apiserver.shapes import shape_of
-from haulout.sandbox.apiserver.status import bad_request
 from haulout.sandbox.apiserver.status import invalid as refused
 
 Problems = Iterator[JsonObject]
@@ -38,9 +35,6 @@ def check(kind: Kind, obj: JsonObject) -> None:
     find = _FINDERS.get(kind.kind) if kind.group == _GROUP else None
     if find is None:
         return
-    shape = shape_of(kind.api_version, kind.kind)
-    if shape is not None and (problem := mistyped(obj, shape)):
-        raise bad_request(f'{kind.kind} in version "{kind.version}" cannot be handled as a {kind.kind}: {problem}')
     causes = list(find(obj))
     if causes:
         raise refused(kind.group, kind.kind, obj["metadata"].get("name", ""), causes)

@@ -24,6 +24,7 @@ from haulout.sandbox.apiserver import (
     gojson,
     jsonpath,
     options,
+    received,
     reviews,
     status,
     unknown_fields,
@@ -172,6 +173,7 @@ class Server:
         """Answer, or refuse, with what there is to warn of."""
         if (version := version_of(call.target.kind)) and version.now.deprecation:
             call.target.warnings.append(version.now.deprecation)
+        call.target.warnings.extend(received.deprecations(call.target.kind))
         try:
             given = self._collection(call) if collection else self._object(call)
         except Refused as refused:
@@ -568,18 +570,18 @@ def _asks(request: Request, user: User, case: Case) -> Asks:
     return Asks(user=user, case=case, options=told)
 
 
-def _body(call: Call, *, expect: str | None = "", kind: str = "") -> JsonObject:
-    """Return the object sent; `expect` is the API version it may name, the target's by default, None for any."""
+def _body(call: Call, *, kind: str, expect: str | None = "") -> JsonObject:
+    """Return what is asked for; `expect` is the API version it may name, the target's by default, None for any."""
     target = call.target.kind
     sent, content_type = call.request.body or b"", call.request.content_type
     bodies.check(sent, content_type)
     options.check_write(call.request)
-    body = bodies.from_request(sent, content_type, api_version=target.api_version, kind=kind or target.kind)
-    _check_strictly(call, body, kind or target.kind)
+    body = bodies.from_request(sent, content_type, api_version=target.api_version, kind=kind)
+    _check_strictly(call, kind)
     version = call.target.kind.api_version if expect == "" else expect
     _check_type(body, version)
-    if problem := bodies.type_problem(body, kind=kind or target.kind, version=target.version, custom=target.custom):
-        said = f'{kind or target.kind} in version "{target.version}" cannot be handled as a {kind or target.kind}'
+    if problem := bodies.type_problem(body, kind=kind, version=target.version, custom=target.custom):
+        said = f'{kind} in version "{target.version}" cannot be handled as a {kind}'
         raise bad_request(f"{said}: {problem}")
     body["metadata"] = dict(body.get("metadata") or {})
     return body
@@ -587,15 +589,16 @@ def _body(call: Call, *, expect: str | None = "", kind: str = "") -> JsonObject:
 
 def _received(call: Call) -> JsonObject:
     """Return the object to be stored, as far as its kind knows what it has."""
-    version = version_of(call.target.kind)
-    if version is None:
-        return _body(call)
-    request = call.request
-    bodies.check(request.body or b"", request.content_type)
+    request, kind = call.request, call.target.kind
+    body, version = request.body or b"", version_of(kind)
+    bodies.check(body, request.content_type)
     options.check_write(request)
-    kind = call.target.kind
-    sent = bodies.from_request(request.body or b"", request.content_type, api_version=kind.api_version, kind=kind.kind)
-    custom_requests.check_type(sent, request.body or b"", kind)
+    sent = bodies.from_request(body, request.content_type, api_version=kind.api_version, kind=kind.kind)
+    if version is None:
+        received.check_type(sent, kind)
+        obj = received.received(kind, sent, body, query=call.query, warnings=call.target.warnings)
+        return obj | {"metadata": dict(obj.get("metadata") or {})}
+    custom_requests.check_type(sent, body, kind)
     return custom_requests.received(sent, request, version, query=call.query, warnings=call.target.warnings)
 
 
@@ -604,17 +607,13 @@ def _columns(call: Call) -> tuple[Column, ...]:
     return version.now.columns if version else ()
 
 
-def _check_strictly(call: Call, body: JsonObject, kind: str) -> None:
+def _check_strictly(call: Call, kind: str) -> None:
     """Warn of keys that come twice, or refuse them, whatever the caller wants."""
-    wanted = call.query.get("fieldValidation") or options.WARN
-    if wanted == options.IGNORE:
-        return
-    twice = bodies.duplicates(call.request.body or b"", call.request.content_type, body)
-    found = unknown_fields.complaints((), twice)
-    if found and wanted == options.STRICT:
+    is_json = bodies.media_type(call.request.content_type) == status.JSON
+    twice = unknown_fields.duplicates(call.request.body or b"") if is_json else []
+    if strict := unknown_fields.complain(twice, call.query, call.target.warnings):
         said = f'{kind} in version "{call.target.kind.version}" cannot be handled as a {kind}'
-        raise bad_request(f"{said}: {unknown_fields.strictly(found)}")
-    call.target.warnings.extend(found)
+        raise bad_request(f"{said}: {strict}")
 
 
 def _check_type(body: JsonObject, version: str | None) -> None:
@@ -624,25 +623,21 @@ def _check_type(body: JsonObject, version: str | None) -> None:
 
 
 def _patched(call: Call, obj: JsonObject) -> JsonObject:
-    if _content_type(call) == STRATEGIC_MERGE_PATCH:
+    merged, sent = _content_type(call) == STRATEGIC_MERGE_PATCH, call.request.body or b""
+    if merged:
         shape = None if call.target.kind.custom else shape_of(call.target.kind.api_version, call.target.kind.kind)
         if shape is None:
             raise _unsupported()
-        new = strategic_merge(obj, bodies.from_json(call.request.body or b""), shape)
+        new = strategic_merge(obj, bodies.from_json(sent), shape)
     else:
-        new = patched(obj, call.request.body or b"", call.request.content_type)
+        new = patched(obj, sent, call.request.content_type)
     if version := version_of(call.target.kind):
         return custom_requests.patched(new, version, query=call.query, warnings=call.target.warnings)
-    return _sound(call, new)
-
-
-def _sound(call: Call, new: JsonObject) -> JsonObject:
-    """Return what a patch made, if it is still an object of its kind."""
-    kind = call.target.kind
-    if problem := bodies.type_problem(new, kind=kind.kind, version=kind.version, custom=kind.custom):
-        raise status.invalid("", "", "", [fields.invalid("patch", fields.as_json(new), problem)])
-    _check_type(new, kind.api_version)
-    new["metadata"] = new.get("metadata") or {}
+    _check_type(new, call.target.kind.api_version)
+    query, warnings = call.query, call.target.warnings
+    new = received.patched(call.target.kind, new, sent, merged=merged, query=query, warnings=warnings)
+    if not isinstance(new.get("metadata"), dict):
+        new["metadata"] = {}
     return new
 
 

@@ -16,13 +16,12 @@ import msgspec
 from haulout.sandbox.apiserver import status
 from haulout.sandbox.apiserver.admission_cel import Expression, scope_of
 from haulout.sandbox.apiserver.changes import Change, admission_request
-from haulout.sandbox.apiserver.conforms import mistyped
+from haulout.sandbox.apiserver.decoding import Misfit, fitted_as
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.matching import Conditions, ConditionsFailed, Criteria
 from haulout.sandbox.apiserver.patches import JSON_PATCH
 from haulout.sandbox.apiserver.patches import patched as json_patched
 from haulout.sandbox.apiserver.rbac import refusal
-from haulout.sandbox.apiserver.shapes import shape_of
 from haulout.sandbox.apiserver.status import Refused
 
 _REVIEW = "AdmissionReview"
@@ -179,10 +178,12 @@ def patched(webhook: Webhook, told: Told, verdict: Verdict, warnings: list[str])
             new = json_patched(new, msgspec.json.encode([operation]), JSON_PATCH)
         except Refused:
             raise _internal_error(_does_not_apply(operation)) from None
-    shape = shape_of(told.seen.api_version, told.seen.object_kind)
-    problem = mistyped(new, shape) if shape is not None else ""
-    if problem or not isinstance(new.get("metadata"), dict):
-        raise _internal_error(problem or "the patched object has no metadata")
+    try:
+        new = fitted_as(told.seen.api_version, told.seen.object_kind, new).obj
+    except Misfit as misfit:
+        raise _internal_error(str(misfit)) from None
+    if not isinstance(new.get("metadata"), dict):
+        raise _internal_error("the patched object has no metadata")
     return new
 
 

@@ -5,14 +5,13 @@ Everything happens at once: between reading an object and writing it nothing els
 """
 
 import copy
-import re
 import uuid
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 from random import Random
 
 from haulout.core.clock import Clock
-from haulout.sandbox.apiserver import crds, registrations, status
+from haulout.sandbox.apiserver import crds, registrations, status, validation
 from haulout.sandbox.apiserver.admission import Admission
 from haulout.sandbox.apiserver.apply import track
 from haulout.sandbox.apiserver.builtin_kinds import CUSTOM_RESOURCE_DEFINITION, PRIORITY_CLASS, SERVICE
@@ -21,19 +20,12 @@ from haulout.sandbox.apiserver.custom_versions import shape_for
 from haulout.sandbox.apiserver.defaults import set_defaults
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.patches import same_json
-from haulout.sandbox.apiserver.quoting import quoted
 from haulout.sandbox.apiserver.store import Store
 from haulout.sandbox.apiserver.targets import Target
 
 __all__ = ["Target", "Writer", "check_preconditions", "instant", "timestamp"]
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
-_NAME_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    "end with an alphanumeric character (e.g. 'example.com', regex used for validation is "
-    r"'[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')"
-)
 _NAME_ATTEMPTS = 8
 _USUAL_GRACE_SECONDS = 30  # what defaulting writes into a pod that names none
 
@@ -92,8 +84,6 @@ class Writer:
         generated = bool(meta.get("generateName")) and not meta.get("name")
         if generated:
             meta["name"] = self._generated_name(target, meta["generateName"])
-        if kind.rules is None:
-            _check_name(kind, meta)
         meta |= {"uid": target.once("uid", self.new_uid), "creationTimestamp": target.once("created", self.now)}
         if kind.counts_generations:
             meta["generation"] = 1
@@ -107,6 +97,7 @@ class Writer:
             body.pop("status", None)
         self._check(target, body, None)
         new = kind.normal(body)
+        self._check_content(target, new, None)
         self.admission.check(target, new, None)
         key = kind.key_of(new)
         taken = self.store.get(kind, key)
@@ -147,17 +138,16 @@ class Writer:
         new = self.admission.mutated(target, new, current)
         self.complete(target.kind, new)
         if self._defaulting and not target.subresource:
-            carry_over(target.kind, new, current)
+            carry_over(target.kind, new, current, self._others)
         meta, old = new["metadata"], current["metadata"]
         _check_url(target, meta)
         _check_version(target, meta, old)
         _keep_the_servers_part(target, new, current)
-        if target.kind.rules is None:
-            _check_kept(target, meta, old)
         self._check(target, new, current)
         if manager is not None:
             new = self._tracked(target, current, new, manager)
         new = target.kind.normal(new)
+        self._check_content(target, new, current)
         self.admission.check(target, new, current)
         if "deletionTimestamp" in old and not meta.get("finalizers") and not old.get("deletionGracePeriodSeconds"):
             if not target.dry_run:
@@ -168,17 +158,32 @@ class Writer:
         return self.store.write(target.kind, target.key, new, who=target.who, verb=target.verb)
 
     def _check(self, target: Target, new: JsonObject, old: JsonObject | None) -> None:
-        """Refuse what is wrong with an object, or with a change of it, by the rules of its kind."""
+        """Refuse what is wrong with a custom resource or its definition, or with a change of it."""
         kind = target.kind
         if kind.rules is not None:
             target.warnings.extend(kind.rules.check(new, old, subresource=target.subresource))
         elif kind is CUSTOM_RESOURCE_DEFINITION:
-            causes = crds.status_problems(new) if target.subresource else crds.problems(new, old)
+            causes = self._causes(target, new, old)
+            causes += crds.status_problems(new) if target.subresource else crds.problems(new, old)
             if causes:
-                raise status.invalid(kind.group, kind.kind, new["metadata"]["name"], causes)
+                raise validation.refused(kind, new["metadata"].get("name", ""), causes)
             target.warnings.extend([] if target.subresource else crds.warnings(new, old))
         else:
             registrations.check(kind, new)
+
+    def _check_content(self, target: Target, new: JsonObject, old: JsonObject | None) -> None:
+        """Refuse what is wrong with an object of a built-in kind, or with a change of it, as it would be stored."""
+        if target.kind.rules is not None or target.kind is CUSTOM_RESOURCE_DEFINITION:
+            return
+        if causes := self._causes(target, new, old):
+            raise validation.refused(target.kind, new["metadata"].get("name", ""), causes)
+
+    def _causes(self, target: Target, new: JsonObject, old: JsonObject | None) -> validation.Causes:
+        if not self._defaulting:
+            return validation.of_name(target.kind, new) if old is None else validation.of_metadata_update(new, old)
+        if old is None:
+            return validation.of_new(target.kind, new)
+        return validation.of_update(target.kind, new, old, subresource=target.subresource)
 
     def _others(self, plural: str) -> Iterable[JsonObject]:
         kind = {PRIORITY_CLASS.plural: PRIORITY_CLASS, SERVICE.plural: SERVICE}[plural]
@@ -317,18 +322,6 @@ def _check_url(target: Target, meta: JsonObject) -> None:
         raise status.bad_request(said)
 
 
-def _check_name(kind: Kind, meta: JsonObject) -> None:
-    name = meta.get("name", "")
-    if not name:
-        cause = ("FieldValueRequired", "Required value: name or generateName is required")
-    elif not _NAME.fullmatch(name):
-        cause = ("FieldValueInvalid", f"Invalid value: {quoted(name)}: {_NAME_RULE}")
-    else:
-        return
-    reason, message = cause
-    raise status.invalid(kind.group, kind.kind, name, [status.field_error(reason, "metadata.name", message)])
-
-
 def _check_version(target: Target, meta: JsonObject, old: JsonObject) -> None:
     kind, sent = target.kind, meta.get("resourceVersion") or "0"
     if not sent.isdecimal():
@@ -384,23 +377,6 @@ def _keep(name: str, new: JsonObject, old: JsonObject) -> None:
         new[name] = old[name]
     else:
         new.pop(name, None)
-
-
-def _check_kept(target: Target, meta: JsonObject, old: JsonObject) -> None:
-    causes = []
-    fresh = sorted(set(meta.get("finalizers") or ()) - set(old.get("finalizers", ())))
-    if "deletionTimestamp" in old and fresh:
-        listed = ", ".join(f'"{name}"' for name in fresh)
-        rule = (
-            f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
-        )
-        causes.append(status.field_error("FieldValueForbidden", "metadata.finalizers", f"Forbidden: {rule}"))
-    if meta["uid"] != old["uid"]:
-        message = f'Invalid value: "{meta["uid"]}": field is immutable'
-        causes.append(status.field_error("FieldValueInvalid", "metadata.uid", message))
-    if causes:
-        # The real server checks the metadata twice, and lists what it found twice.
-        raise status.invalid(target.kind.group, target.kind.kind, target.name, causes * 2)
 
 
 def _at_its_end(obj: JsonObject) -> bool:

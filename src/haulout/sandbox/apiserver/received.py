@@ -1,0 +1,82 @@
+"""What clients send about built-in kinds, made to fit: wrong types are refused, unknown fields dropped.
+
+`fieldValidation` says what becomes of fields that nobody knows, or that were sent twice: `Ignore` drops them silently,
+`Warn` (the default) answers with warnings, `Strict` refuses. `custom_requests` does the same for custom resources.
+"""
+
+from collections.abc import Mapping
+
+import msgspec
+
+from haulout.sandbox.apiserver import fields, gotypes, status, unknown_fields
+from haulout.sandbox.apiserver.decoding import Misfit, fitted
+from haulout.sandbox.apiserver.kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.strategic import go_text
+
+_DEPRECATED = {
+    ("v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
+}
+
+
+def deprecations(kind: Kind) -> list[str]:
+    """Return the warnings that every answer about a kind has."""
+    said = _DEPRECATED.get((kind.api_version, kind.kind))
+    return [said] if said else []
+
+
+def check_type(body: JsonObject, kind: Kind) -> None:
+    """Refuse an object that is of another kind."""
+    said, version = body.get("kind") or kind.kind, body.get("apiVersion") or kind.api_version
+    wanted = gotypes.type_of(kind.api_version, kind.kind)
+    if version == kind.api_version and (said == kind.kind or wanted is None):
+        return
+    found = gotypes.type_of(version, said)
+    if wanted is None or (found and said == kind.kind):
+        detail = f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
+        raise status.bad_request(detail)
+    if found is None:
+        why = f'no kind "{said}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
+    else:
+        why = f"converting ({gotypes.printed(found)}) to ({_internal(wanted)}): unknown conversion"
+    last = version.rpartition("/")[2]
+    raise status.bad_request(f'{said} in version "{last}" cannot be handled as a {kind.kind}: {why}')
+
+
+def received(kind: Kind, obj: JsonObject, sent: bytes, *, query: Mapping[str, str], warnings: list[str]) -> JsonObject:
+    """Return the object that was sent, which `sent` has in full if that is JSON."""
+    is_json = sent.lstrip().startswith(b"{") and query.get("fieldValidation") != "Ignore"
+    if is_json and unknown_fields.duplicates(sent):
+        obj = unknown_fields.pairs(sent)
+    try:
+        found = fitted(kind, obj)
+    except Misfit as misfit:
+        raise unknown_fields.refused(kind, str(misfit)) from None
+    strict = unknown_fields.complain(found.unknown, query, warnings)
+    if strict:
+        raise unknown_fields.refused(kind, strict)
+    return found.obj
+
+
+def patched(
+    kind: Kind, new: JsonObject, sent: bytes, *, merged: bool, query: Mapping[str, str], warnings: list[str]
+) -> JsonObject:
+    """Return what a patch made of an object; `merged` tells that it was a strategic merge patch."""
+    try:
+        found = fitted(kind, new, merged=merged)
+    except Misfit as misfit:
+        raise _refused_patch(new, sent, str(misfit), merged=merged) from None
+    strict = unknown_fields.complain([*unknown_fields.duplicates(sent), *found.unknown], query, warnings)
+    if strict:
+        raise _refused_patch(new, sent, strict, merged=merged)
+    return found.obj
+
+
+def _internal(name: str) -> str:
+    group, _, own = name.split(".")
+    return f"{group}.{own}"
+
+
+def _refused_patch(new: JsonObject, sent: bytes, why: str, *, merged: bool) -> status.Refused:
+    if not merged:
+        return unknown_fields.refused_patch(new, why)
+    return status.invalid("", "", "", [fields.invalid("patch", go_text(msgspec.json.decode(sent)), why)])
