@@ -244,7 +244,7 @@ async def test_what_is_deleted_is_waited_for(kubectl: Kubectl) -> None:
     waited = await kubectl("wait --for=jsonpath={.spec.replicas}=2 deployment/web --timeout=10s")
     assert waited == "deployment.apps/web condition met\n"
     assert await kubectl("delete deployment web --cascade=orphan --grace-period=0 --wait=false")
-    assert not kubectl.api.has("deployments", "web")
+    assert kubectl.api.get("deployments", "web")["metadata"]["finalizers"] == ["orphan"]
 
 
 MISSPELT = """

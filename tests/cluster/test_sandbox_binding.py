@@ -27,7 +27,7 @@ def test_a_pod_is_bound_once_and_for_all(control_plane: ControlPlane, namespace:
 
 
 async def _in_memory(*, namespace: str, node: str) -> list[Any]:
-    cluster = ApiServer(VirtualClock())
+    cluster = ApiServer(VirtualClock(), namespaces=[namespace])
     transport = cluster.transport()
 
     def ask(method: str, path: str, body: Any) -> tuple[int, Any]:

@@ -90,7 +90,7 @@ class Sandbox:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.cluster = ApiServer(clock)
+        self.cluster = ApiServer(clock, namespaces=[self.namespace])
         self._transports: list[InProcessTransport] = []
 
     async def client(self) -> Client:

@@ -2,21 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
-
-import msgspec
 
 from haulout.core.clock import Clock
 from haulout.errors import Conflict, NotFound
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
-from haulout.kube.transport import Request, Response, Stream
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
-from haulout.sandbox.apiserver.workload_kinds import WORKLOAD_KINDS
+from haulout.sandbox.apiserver import ApiServer
 from haulout.sandbox.controllers import ALL, Caches, Controller, Controllers
 from haulout.sandbox.controllers.conditions import stamp
 from haulout.sandbox.controllers.objects import PODS, Pod
@@ -104,54 +100,6 @@ class FakeKubelets(Controller[str]):
         await self.client.patch(PODS, pod.name, patch, namespace=pod.namespace, subresource="status")
 
 
-class Completing:
-    """A transport to a server that also does what the sandbox's own leaves to others.
-
-    That is what a propagation policy means (a finalizer), and the finalize subresource of namespaces.
-    """
-
-    def __init__(self, inner: InProcessTransport, cluster: ApiServer) -> None:
-        self.server = inner.server
-        self._inner = inner
-        self._cluster = cluster
-
-    async def send(self, request: Request) -> Response:
-        """Send `request`; the rest is done before it arrives."""
-        parts = request.path.strip("/").split("/")
-        body = msgspec.json.decode(request.body) if request.body and request.method in ("PUT", "DELETE") else {}
-        if request.method == "PUT" and parts[-1] == "finalize":
-            return self._finalized(body)
-        finalizer = {"Foreground": "foregroundDeletion", "Orphan": "orphan"}.get(body.get("propagationPolicy", ""))
-        if request.method == "DELETE" and finalizer:
-            plural, name = parts[-2:]
-            namespace = parts[parts.index("namespaces") + 1]
-            if self._cluster.has(plural, name, namespace):
-                found = self._cluster.get(plural, name, namespace)
-                found["metadata"].setdefault("finalizers", []).append(finalizer)
-                self._cluster.put(found)
-                body.get("preconditions", {}).pop("resourceVersion", None)
-                request = msgspec.structs.replace(request, body=msgspec.json.encode(body))
-        return await self._inner.send(request)
-
-    def _finalized(self, body: RawObject) -> Response:
-        name = body["metadata"]["name"]
-        namespace = self._cluster.get("namespaces", name)
-        namespace["spec"] = body["spec"]
-        if namespace["spec"].get("finalizers"):
-            self._cluster.put(namespace)
-        else:
-            self._cluster.remove("namespaces", name)
-        return Response(200, {}, msgspec.json.encode(namespace))
-
-    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
-        """Send `request` and read the answer as it comes."""
-        return self._inner.stream(request)
-
-    async def close(self) -> None:
-        """Give up all connections."""
-        await self._inner.close()
-
-
 class World:
     """A cluster in memory with controllers, which can be crashed and started again."""
 
@@ -159,21 +107,17 @@ class World:
         self, clock: Clock, *, kinds: Sequence[Callable[[Caches, Random], Controller[Any]]] = ALL, seed: int = 7
     ) -> None:
         self.clock = clock
-        self.cluster = ApiServer(clock)
-        for kind in WORKLOAD_KINDS:
-            self.cluster.know(kind)
+        self.cluster = ApiServer(clock, namespaces=[SHOP])
         self._kinds = kinds
         self._seed = seed
         self.transport = self.cluster.transport("controllers")
-        people = Completing(self.cluster.transport("people"), self.cluster)
-        self.client = Client(people, clock=clock, random=Random(seed))
+        self.client = Client(self.cluster.transport("people"), clock=clock, random=Random(seed))
         self.controllers = self._new_controllers()
         caches = Caches(Client(self.cluster.transport("kubelets"), clock=clock, random=Random(seed)))
         self.kubelets = FakeKubelets(caches, Random(seed), bind=self._bind)
 
     def _new_controllers(self) -> Controllers:
-        transport = Completing(self.transport, self.cluster)
-        client = Client(transport, clock=self.clock, random=Random(self._seed))
+        client = Client(self.transport, clock=self.clock, random=Random(self._seed))
         return Controllers(client, random=Random(self._seed), kinds=self._kinds)
 
     async def _bind(self, pod: Pod, node: str) -> None:

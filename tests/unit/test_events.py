@@ -27,7 +27,7 @@ class World:
 
     def __init__(self, clock: Clock, **settings: Any) -> None:
         self.clock = clock
-        self.cluster = ApiServer(clock)
+        self.cluster = ApiServer(clock, namespaces=["shop"])
         self.transport = self.cluster.transport()
         client = Client(self.transport, clock=clock, random=Random(7))
         self.recorder = EventRecorder(client, instance="haulout-0", **settings)
@@ -95,6 +95,9 @@ async def test_an_event_about_a_cluster_scoped_object_lands_in_default(world: Wo
         "note": "Cordon node",
         "regarding": {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "1234"},
         "related": {"apiVersion": "v1", "kind": "Pod", "name": "cart-0", "namespace": "shop", "uid": "5678"},
+        "deprecatedSource": {},
+        "deprecatedFirstTimestamp": None,
+        "deprecatedLastTimestamp": None,
     }
 
 

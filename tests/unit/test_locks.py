@@ -135,7 +135,7 @@ class World:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.cluster = ApiServer(clock)
+        self.cluster = ApiServer(clock, namespaces=["locks"])
         self.transport = self.cluster.transport("us")
         self.client = self.a_client(self.transport)
 

@@ -69,7 +69,7 @@ class Cluster:
             "kubelets": self.kubelets.run,
             "scheduler": self._schedule,
             "node-lifecycle": self._look_after_nodes,
-            **{controller.name: controller.queue.run for controller in controllers.controllers},
+            **{controller.name: controller.run for controller in controllers.controllers},
         }
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[str, asyncio.Task[Any]] = {}

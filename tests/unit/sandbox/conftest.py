@@ -8,8 +8,8 @@ from haulout.sandbox.apiserver import ApiServer, InProcessTransport
 
 @pytest.fixture
 def cluster(clock: Clock) -> ApiServer:
-    """Return an empty cluster."""
-    return ApiServer(clock)
+    """Return a cluster with a few namespaces and nothing in them."""
+    return ApiServer(clock, namespaces=["shop", "x"])
 
 
 @pytest.fixture

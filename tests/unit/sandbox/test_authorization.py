@@ -28,7 +28,7 @@ EVE = User("eve", ("crew", "system:authenticated"))
 
 @pytest.fixture
 def cluster(clock: Clock) -> ApiServer:
-    return ApiServer(clock, rbac=True)
+    return ApiServer(clock, rbac=True, namespaces=["shop"])
 
 
 def a_role(*rules: dict[str, Any], name: str = "r") -> dict[str, Any]:
@@ -67,7 +67,7 @@ async def send_as(
 
 
 async def test_without_rbac_everybody_may_do_everything(clock: Clock) -> None:
-    cluster = ApiServer(clock)
+    cluster = ApiServer(clock, namespaces=["shop"])
     assert await code(cluster.transport(user=EVE), "POST", MAPS, a_map("m")) == 201
     assert cluster.history[-1].who == "eve"
 

@@ -140,10 +140,10 @@ async def test_a_new_node_takes_no_pods_until_it_was_seen_ready(api: InProcessTr
 
 
 async def test_a_namespace_bears_its_name_and_its_finalizer(api: InProcessTransport) -> None:
-    _, made = await ask(api, "POST", "/api/v1/namespaces", samples.sample("v1", "Namespace", "shop"))
-    assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "shop"}
+    _, made = await ask(api, "POST", "/api/v1/namespaces", samples.sample("v1", "Namespace", "bank"))
+    assert made["metadata"]["labels"] == {"kubernetes.io/metadata.name": "bank"}
     assert made["spec"] == {"finalizers": ["kubernetes"]}
-    _, kept = await merge(api, "/api/v1/namespaces/shop", spec={"finalizers": None})
+    _, kept = await merge(api, "/api/v1/namespaces/bank", spec={"finalizers": None})
     assert kept["spec"] == {"finalizers": ["kubernetes"]}
 
 
@@ -192,7 +192,7 @@ async def test_a_daemon_set_counts_its_templates(api: InProcessTransport) -> Non
 
 
 async def test_a_server_without_defaulting_adds_nothing(clock: Clock) -> None:
-    api = ApiServer(clock, defaulting=False).transport()
+    api = ApiServer(clock, defaulting=False, namespaces=["shop"]).transport()
     _, pod = await ask(api, "POST", PODS, a_pod())
     assert pod["spec"] == samples.pod_spec()
     assert pod["status"] == {"phase": "Pending"}

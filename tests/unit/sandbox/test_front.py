@@ -38,7 +38,7 @@ class Site:
     """A sandbox that listens on loopback."""
 
     def __init__(self, folder: Path, *, rbac: bool = False) -> None:
-        self.api = ApiServer(RealClock(), rbac=rbac)
+        self.api = ApiServer(RealClock(), rbac=rbac, namespaces=["shop"])
         self.front = Front(self.api, tokens={"secret": "alice", "eves": User("eve", ("crew",))})
         self.authority = Authority()
         self.folder = folder

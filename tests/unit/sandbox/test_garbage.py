@@ -1,15 +1,23 @@
 """What becomes of objects whose owners go, and of owners that wait for that."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.objects import RawObject
+from haulout.kube.resources import Resource
 from haulout.sandbox.controllers import Deployments, Garbage, ReplicaSets
-from haulout.sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS, REPLICA_SETS
-from support.builders import SHOP, a_config_map, a_workload
+from haulout.sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS, NODES, REPLICA_SETS, Owned
+from haulout.sandbox.controllers.served import DEFINITIONS
+from support.builders import SHOP, a_config_map, a_node, a_workload
+from support.definitions import STRING, a_definition, an_object
 from support.workloads import World
+
+GROUP_VERSION = "garbage.haulout.dev/v1"
+WIDGET = Resource("garbage.haulout.dev", "v1", "widgets", "Widget", namespaced=True, model=Owned)
+WIDGETS = a_definition("widgets", "Widget", an_object(color=STRING), group="garbage.haulout.dev", name="v1")
 
 
 @pytest.fixture
@@ -30,6 +38,23 @@ def a_map(world: World, name: str, *, owners: tuple[str, ...] = (), blocking: bo
         )
     made["metadata"] |= {"namespace": SHOP, "ownerReferences": references}
     return world.cluster.put(made)
+
+
+def a_lease(node: str, *, owner: str) -> RawObject:
+    reference = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": owner}
+    metadata = {"name": node, "namespace": "kube-node-lease", "ownerReferences": [reference]}
+    return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata, "spec": {}}
+
+
+def owned_by_a_map(world: World, api_version: str, kind: str) -> RawObject:
+    uid = world.get("configmaps", "owner")["metadata"]["uid"]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": uid, "blockOwnerDeletion": True}
+    metadata = {"name": "owned", "namespace": SHOP, "ownerReferences": [reference]}
+    return {"apiVersion": api_version, "kind": kind, "metadata": metadata}
+
+
+def a_widget(name: str) -> RawObject:
+    return {"apiVersion": GROUP_VERSION, "kind": "Widget", "metadata": {"name": name, "namespace": SHOP}}
 
 
 async def test_all_that_a_deployment_made_goes_with_it(world: World) -> None:
@@ -139,6 +164,71 @@ async def test_dependents_that_do_not_block_are_not_waited_for(world: World) -> 
         await world.settle()
     gone = [write.key for write in world.cluster.history if write.after is None]
     assert sorted(gone) == [f"{SHOP}/child", f"{SHOP}/owner"]
+
+
+async def test_the_lease_of_a_node_goes_with_it(world: World) -> None:
+    for name in ("n1", "n2"):
+        node = world.cluster.put(a_node(name))
+        world.cluster.put(a_lease(name, owner=node["metadata"]["uid"]))
+    async with world.running():
+        await world.settle(1)
+        await world.client.delete(NODES, "n1")
+        await world.settle(1)
+    assert [it["metadata"]["name"] for it in world.cluster.objects("leases")] == ["n2"]
+
+
+async def test_a_lease_that_lost_its_node_while_nobody_looked_goes_too(world: World) -> None:
+    world.cluster.put(a_lease("n1", owner="uid-of-a-node-that-is-gone"))
+    async with world.running():
+        await world.settle(1)
+    assert world.cluster.objects("leases") == []
+
+
+async def test_every_built_in_kind_is_collected(world: World) -> None:
+    a_map(world, "owner")
+    for api_version, kind in (("v1", "Secret"), ("v1", "Service"), ("discovery.k8s.io/v1", "EndpointSlice")):
+        world.cluster.put(owned_by_a_map(world, api_version, kind))
+    async with world.running():
+        await world.settle(1)
+        assert len(world.names("endpointslices")) == 1
+        await world.delete(CONFIG_MAPS, "owner", propagation="Foreground")
+        await world.settle(2)
+    assert [world.names(plural) for plural in ("configmaps", "secrets", "services", "endpointslices")] == [[]] * 4
+
+
+async def test_custom_resources_own_and_are_owned(world: World) -> None:
+    async with world.running():
+        await world.client.create(DEFINITIONS.of(dict[str, Any]), WIDGETS)
+        await world.settle(1)
+        owner = world.cluster.put(a_widget("owner"))
+        for name in ("kept", "lost"):
+            child = a_widget(name) if name == "lost" else a_config_map(name)
+            reference = {
+                "apiVersion": GROUP_VERSION,
+                "kind": "Widget",
+                "name": "owner",
+                "uid": owner["metadata"]["uid"],
+            }
+            child["metadata"] |= {"namespace": SHOP, "ownerReferences": [reference]}
+            world.cluster.put(child)
+        await world.settle(1)
+        await world.delete(WIDGET, "owner", propagation="Orphan")
+        await world.settle(3)
+        assert world.names("widgets") == ["lost"]
+        assert "ownerReferences" not in world.get("configmaps", "kept")["metadata"]
+
+
+async def test_the_kinds_of_a_definition_that_goes_are_let_go(world: World) -> None:
+    async with world.running():
+        for _ in range(2):
+            await world.client.create(DEFINITIONS.of(dict[str, Any]), WIDGETS)
+            await world.settle(1)
+            world.cluster.put(a_widget("w"))
+            await world.delete(WIDGET, "w", propagation="Foreground")
+            await world.settle(3)
+            assert world.names("widgets") == []
+            await world.client.delete(DEFINITIONS, WIDGETS["metadata"]["name"])
+            await world.settle(3)
 
 
 async def test_a_chain_goes_to_its_end_also_across_crashes(world: World) -> None:

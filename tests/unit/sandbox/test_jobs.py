@@ -198,7 +198,7 @@ async def test_pods_of_a_job_that_is_gone_are_let_go(world: World) -> None:
     async with world.running():
         await create(world, parallelism=2, completions=2)
         await world.settle(10)
-        await world.delete(JOBS, "report")
+        await world.delete(JOBS, "report", propagation="Background")
         await world.settle(30)
     assert world.all_pods() == []
 

@@ -1,51 +1,38 @@
 """A namespace that is deleted takes everything in it along, and goes last."""
 
-from typing import Any
-
 import pytest
 
 from haulout.core.clock import Clock
 from haulout.sandbox.controllers import Deployments, Namespaces, ReplicaSets
-from haulout.sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS
+from haulout.sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES
 from support.builders import SHOP, a_config_map, a_workload
+from support.looking import condition
 from support.workloads import World
 
 
 @pytest.fixture
-async def world(clock: Clock) -> World:
-    world = World(clock, kinds=(Deployments, ReplicaSets, Namespaces))
-    world.cluster.put(a_namespace())
-    return world
+def world(clock: Clock) -> World:
+    return World(clock, kinds=(Deployments, ReplicaSets, Namespaces))
 
 
-def a_namespace(**metadata: Any) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Namespace",
-        "metadata": {"name": SHOP, **metadata},
-        "spec": {"finalizers": ["kubernetes"]},
-        "status": {"phase": "Terminating" if metadata else "Active"},
-    }
-
-
-def delete_namespace(world: World) -> None:
-    world.cluster.put(a_namespace(deletionTimestamp="2026-01-05T09:00:00Z"))
+async def delete_namespace(world: World) -> None:
+    await world.client.delete(NAMESPACES, SHOP)
 
 
 async def test_everything_in_it_goes_first(world: World) -> None:
     async with world.running():
         await world.client.create(CONFIG_MAPS, a_config_map("settings"), namespace=SHOP)
-        await world.client.create(CONFIG_MAPS, a_config_map("settings"), namespace="other")
+        await world.client.create(CONFIG_MAPS, a_config_map("settings"), namespace="default")
         await world.client.create(DEPLOYMENTS, a_workload("Deployment", replicas=2), namespace=SHOP)
         await world.settle()
-        delete_namespace(world)
+        await delete_namespace(world)
         await world.settle(1)
         assert world.cluster.has("namespaces", SHOP)
         await world.settle(100)
     assert not world.cluster.has("namespaces", SHOP)
     for plural in ("pods", "configmaps", "deployments", "replicasets"):
         assert world.names(plural) == []
-    assert world.cluster.has("configmaps", "settings", "other")
+    assert world.cluster.has("configmaps", "settings", "default")
     assert world.cluster.history[-1].kind.plural == "namespaces"
 
 
@@ -54,9 +41,12 @@ async def test_something_that_does_not_go_is_waited_for(world: World) -> None:
     stubborn["metadata"] |= {"namespace": SHOP, "finalizers": ["example.com/wait"]}
     world.cluster.put(stubborn)
     async with world.running():
-        delete_namespace(world)
+        await delete_namespace(world)
         await world.settle(300)
-        assert world.cluster.has("namespaces", SHOP)
+        shop = world.cluster.get("namespaces", SHOP)
+        assert shop["status"]["phase"] == "Terminating"
+        assert condition(shop, "NamespaceContentRemaining") == ("True", "SomeResourcesRemain")
+        assert "example.com/wait in 1 resource instances" in str(shop["status"]["conditions"])
         await world.change(CONFIG_MAPS, "stubborn", metadata={"finalizers": None})
         await world.settle(20)
     assert not world.cluster.has("namespaces", SHOP)
@@ -73,7 +63,7 @@ async def test_a_crash_in_the_middle_leaves_nothing_behind(world: World) -> None
     async with world.running():
         for number in range(5):
             await world.client.create(CONFIG_MAPS, a_config_map(f"m{number}"), namespace=SHOP)
-        delete_namespace(world)
+        await delete_namespace(world)
         for _ in range(4):
             await world.settle(0.004)
             await world.crash()

@@ -330,7 +330,7 @@ async def test_there_is_one_usual_priority(api: InProcessTransport) -> None:
 
 
 async def test_a_server_without_defaulting_takes_what_it_is_given(clock: Clock) -> None:
-    api = ApiServer(clock, defaulting=False).transport()
+    api = ApiServer(clock, defaulting=False, namespaces=["shop"]).transport()
     assert (await post(api, changed(wrong.POD, {"spec.containers": []})))[0] == 201
 
 

@@ -91,14 +91,16 @@ class Admission:
         self._webhooks.mutated(change, self._namespace(change), hearing, default=_as_is, complete=_as_is)
         self._check(change, hearing)
 
-    def admitted(self, target: Target, body: JsonObject, *, api_version: str, kind: str) -> JsonObject:
-        """Return what is posted to a subresource as the webhooks want it; refuse if somebody does."""
+    def admitted(
+        self, target: Target, body: JsonObject, *, api_version: str, kind: str, old: JsonObject | None = None
+    ) -> JsonObject:
+        """Return what is sent to a subresource of another kind as the webhooks want it; refuse if somebody does."""
         asks = self._asks(target)
         if asks is None:
             return body
         meta = {name: value for name, value in body["metadata"].items() if value} | {"namespace": target.namespace}
         body = body | {"apiVersion": api_version, "kind": kind, "metadata": meta}
-        change = _change(target, asks, "CREATE", body, None)
+        change = _change(target, asks, "UPDATE" if old else "CREATE", body, old)
         namespace, hearing = self._namespace(change), _hearing(target, asks)
         mutated = self._webhooks.mutated(change, namespace, hearing, default=_as_is, complete=_as_is)
         self._check(replace(change, obj=mutated), hearing)

@@ -7,20 +7,19 @@
     assert cluster.get("nodes", "n1")["spec"]["unschedulable"]
 
 No sockets, no threads, no chance but a seeded generator: a run repeats itself exactly. What it does it does as
-Kubernetes 1.36 does, down to the words of errors; the modules beside this one name the sources. What it does not do:
-garbage collection (propagationPolicy is accepted and changes nothing). A namespace need not exist
-and goes at once when deleted. The two event APIs are separate here. No controller runs: pods stay terminating until
-`finish_deletion`, and a disruption budget's status is what a test wrote.
+Kubernetes 1.36 does, down to the words of errors; the modules beside this one name the sources. No controller runs:
+pods stay terminating until `finish_deletion`, owners and namespaces until somebody takes their finalizers off, and a
+disruption budget's status is what a test wrote.
 """
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from random import Random
 
 from haulout.core.clock import Clock
 from haulout.sandbox.apiserver.gate import administrator
-from haulout.sandbox.apiserver.kinds import POD, JsonObject, Kind
+from haulout.sandbox.apiserver.kinds import NAMESPACE, POD, JsonObject, Kind
 from haulout.sandbox.apiserver.rbac import User
 from haulout.sandbox.apiserver.selectors import selection
 from haulout.sandbox.apiserver.server import Server
@@ -39,8 +38,8 @@ class ApiServer:
     Watches may start at most `window` writes ago. Without `watch_lists` it is an older server, which refuses
     `sendInitialEvents`. Without `defaulting` it stores what it is given and adds nothing. Admission webhooks are those
     that `webhooks` serves, and those that the `network` reaches, if there is one. With `rbac` users may do what roles
-    and bindings allow them, without it everything. Kinds are named by their plural, or `plural.group` where that is
-    not unique.
+    and bindings allow them, without it everything. `namespaces` are there from the start, besides those of every
+    cluster. Kinds are named by their plural, or `plural.group` where that is not unique.
     """
 
     def __init__(
@@ -53,23 +52,37 @@ class ApiServer:
         defaulting: bool = True,
         network: Caller | None = None,
         rbac: bool = False,
+        namespaces: Iterable[str] = (),
     ) -> None:
         random = Random(0) if random is None else random
         self.webhooks = LocalWebhooks(otherwise=network)
         self._clock = clock
-        self._store = Store(clock, window=window)
-        self._server = Server(self._store, clock, random, watch_lists=watch_lists, defaulting=defaulting, rbac=rbac)
+        self._memory = Store(clock, window=window)
+        self._server = Server(
+            self._memory,
+            clock,
+            random,
+            watch_lists=watch_lists,
+            defaulting=defaulting,
+            rbac=rbac,
+            namespaces=namespaces,
+        )
         self._transports: list[InProcessTransport] = []
+
+    @property
+    def _store(self) -> Store:
+        self._server.begin()
+        return self._memory
 
     @property
     def revision(self) -> int:
         """Return the revision of the latest write."""
-        return self._store.revision
+        return self._memory.revision
 
     @property
     def history(self) -> list[Write]:
         """Return all writes there ever were, also compacted ones, for invariants that hold at every revision."""
-        return self._store.history
+        return self._memory.history
 
     def transport(
         self,
@@ -88,7 +101,7 @@ class ApiServer:
         user = user or administrator(name)
         made = InProcessTransport(
             self._server,
-            self._store,
+            self._memory,
             self._clock,
             name=name,
             user=user,
@@ -113,12 +126,15 @@ class ApiServer:
             self._server.kinds.change(add=[kind])
 
     def put(self, obj: JsonObject) -> JsonObject:
-        """Create or replace an object, status included; return it as it is now."""
+        """Create or replace an object, status included; return it as it is now. Its namespace is made if need be."""
         kind = self._kind_of(obj)
         new = copy.deepcopy(obj)
+        if kind is NAMESPACE:
+            new.setdefault("spec", {}).setdefault("finalizers", ["kubernetes"])
+            new.setdefault("status", {}).setdefault("phase", "Active")
         meta = new.setdefault("metadata", {})
-        if kind.namespaced:
-            meta.setdefault("namespace", "default")
+        if kind.namespaced and not self.has(NAMESPACE.plural, meta.setdefault("namespace", "default")):
+            self.put({"apiVersion": "v1", "kind": NAMESPACE.kind, "metadata": {"name": meta["namespace"]}})
         key = kind.key_of(new)
         current = self._store.get(kind, key)
         known = current["metadata"] if current else {}

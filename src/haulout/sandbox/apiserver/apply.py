@@ -288,7 +288,7 @@ def _with_managers(obj: JsonObject, managers: _Managers) -> JsonObject:
     meta = {name: value for name, value in obj.get("metadata", {}).items() if name != "managedFields"}
     entries = [_entry(who, owned) for who, owned in managers.items() if owned.fields]
     if entries:
-        meta["managedFields"] = sorted(entries, key=_entry_order)
+        meta["managedFields"] = sorted(entries, key=entry_order)
     return obj | {"metadata": meta}
 
 
@@ -306,7 +306,8 @@ def _entry(who: Manager, owned: _Owned) -> JsonObject:
     return entry | ({"subresource": who.subresource} if who.subresource else {})
 
 
-def _entry_order(entry: JsonObject) -> tuple[str, ...]:
+def entry_order(entry: JsonObject) -> tuple[str, ...]:
+    """Sort the entries of managedFields as the server does."""
     return tuple(entry.get(name, "") for name in ("operation", "time", "manager", "apiVersion", "subresource"))
 
 

@@ -5,7 +5,7 @@ about. The facts are those of Kubernetes 1.36 (`pkg/registry/*/*/strategy.go` an
 watches show in bookmarks.
 """
 
-from haulout.sandbox.apiserver.kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.kinds import JsonObject, Kind, ScalePaths
 from haulout.sandbox.apiserver.workload_kinds import WORKLOAD_KINDS
 
 _META_FIELDS = ("metadata.name", "metadata.namespace")
@@ -22,6 +22,7 @@ SERVICE = Kind(
     plural="services",
     kind="Service",
     short_names=("svc",),
+    categories=("all",),
     has_status=True,
     initial_status={"loadBalancer": {}},
     put_creates=True,
@@ -75,9 +76,12 @@ REPLICATION_CONTROLLER = Kind(
     plural="replicationcontrollers",
     kind="ReplicationController",
     short_names=("rc",),
+    categories=("all",),
     has_status=True,
+    scale=ScalePaths(),
     initial_status={"replicas": 0},
     counts_generations=True,
+    orphans=True,
     fields=(*_META_FIELDS, "status.replicas"),
     field_defaults={"status.replicas": 0},
     sections=("spec", "status"),
@@ -123,6 +127,7 @@ CRON_JOB = Kind(
     plural="cronjobs",
     kind="CronJob",
     short_names=("cj",),
+    categories=("all",),
     has_status=True,
     initial_status={},
     counts_generations=True,
@@ -218,6 +223,7 @@ CUSTOM_RESOURCE_DEFINITION = Kind(
     kind="CustomResourceDefinition",
     namespaced=False,
     short_names=("crd", "crds"),
+    categories=("api-extensions",),
     has_status=True,
     initial_status={"acceptedNames": {"plural": "", "kind": ""}},
     counts_generations=True,
@@ -235,6 +241,7 @@ VALIDATING_WEBHOOKS = Kind(
     plural="validatingwebhookconfigurations",
     kind="ValidatingWebhookConfiguration",
     namespaced=False,
+    categories=("api-extensions",),
     counts_generations=True,
     put_needs_version=True,
     sparse=("",),
@@ -245,6 +252,7 @@ MUTATING_WEBHOOKS = Kind(
     plural="mutatingwebhookconfigurations",
     kind="MutatingWebhookConfiguration",
     namespaced=False,
+    categories=("api-extensions",),
     counts_generations=True,
     put_needs_version=True,
     sparse=("",),
@@ -255,6 +263,7 @@ VALIDATING_POLICY = Kind(
     plural="validatingadmissionpolicies",
     kind="ValidatingAdmissionPolicy",
     namespaced=False,
+    categories=("api-extensions",),
     has_status=True,
     initial_status={},
     counts_generations=True,
@@ -269,6 +278,7 @@ VALIDATING_POLICY_BINDING = Kind(
     plural="validatingadmissionpolicybindings",
     kind="ValidatingAdmissionPolicyBinding",
     namespaced=False,
+    categories=("api-extensions",),
     counts_generations=True,
     put_needs_version=True,
     sections=("spec",),
@@ -280,6 +290,7 @@ ENDPOINT_SLICE = Kind(
     plural="endpointslices",
     kind="EndpointSlice",
     counts_generations=True,
+    generation_counts=("labels",),
     blank={"addressType": "", "endpoints": None, "ports": None},
 )
 INGRESS = Kind(
@@ -320,6 +331,7 @@ AUTOSCALER = Kind(
     plural="horizontalpodautoscalers",
     kind="HorizontalPodAutoscaler",
     short_names=("hpa",),
+    categories=("all",),
     has_status=True,
     initial_status={"desiredReplicas": 0},
     sections=("spec", "status"),

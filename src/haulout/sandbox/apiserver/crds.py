@@ -20,7 +20,7 @@ from itertools import takewhile
 from typing import Any
 
 from haulout.sandbox.apiserver import conforms, crd_problems, jsonpath, structural
-from haulout.sandbox.apiserver.kinds import JsonObject, Kind, Rules
+from haulout.sandbox.apiserver.kinds import JsonObject, Kind, Rules, ScalePaths
 from haulout.sandbox.apiserver.schema import Schema
 from haulout.sandbox.apiserver.shapes import Shape, from_schema, shape_of
 from haulout.sandbox.apiserver.status import bad_request
@@ -198,6 +198,7 @@ def _version(crd: JsonObject, version: JsonObject, rules: Rules | None) -> Serve
         custom=True,
         rules=rules,
         has_status=subresources.get("status") is not None,
+        scale=_scale_paths(scale),
         counts_generations=True,
         put_needs_version=True,
         fields=("metadata.name", *(("metadata.namespace",) if namespaced else ()), *selectable),
@@ -226,6 +227,16 @@ def _storage_version_hash(spec: JsonObject) -> str:
     stored = next((it["name"] for it in spec["versions"] if it.get("storage") and it.get("served")), "")
     text = f"{spec['group']}/{stored}/{spec['names']['kind']}"
     return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode() if stored else ""
+
+
+def _scale_paths(scale: JsonObject | None) -> ScalePaths | None:
+    if scale is None:
+        return None
+    return ScalePaths(
+        replicas=scale["specReplicasPath"],
+        status_replicas=scale["statusReplicasPath"],
+        selector=scale.get("labelSelectorPath") or "",
+    )
 
 
 def _deprecation(spec: JsonObject, version: JsonObject) -> str:

@@ -12,6 +12,15 @@ from haulout.sandbox.apiserver.kinds import NAMESPACE, POD, JsonObject, Kind
 
 AGGREGATED = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+_CHANGES = ("get", "patch", "update")
+_OF_PODS = {  # what they answer with, and what can be done
+    "attach": ("PodAttachOptions", "create", "get"),
+    "binding": ("Binding", "create"),
+    "eviction": ("policy/v1/Eviction", "create"),
+    "exec": ("PodExecOptions", "create", "get"),
+    "log": ("Pod", "get"),
+    "portforward": ("PodPortForwardOptions", "create", "get"),
+}
 
 VERSION = {
     "major": "1",
@@ -119,16 +128,25 @@ def _verbs(kind: Kind) -> list[str]:
 def _subresources(kind: Kind) -> list[JsonObject]:
     found: list[JsonObject] = []
     if kind is POD:
-        evicts = {"group": "policy", "version": "v1", "kind": "Eviction"}
-        found.append({"subresource": "eviction", "responseKind": evicts, "verbs": ["create"]})
+        found += [_subresource(name, *row) for name, row in _OF_PODS.items()]
+    if kind is NAMESPACE:
+        found.append(_subresource("finalize", kind.kind, "update"))
     if kind is SERVICE_ACCOUNT:
-        issues = {"group": "authentication.k8s.io", "version": "v1", "kind": "TokenRequest"}
-        found.append({"subresource": "token", "responseKind": issues, "verbs": ["create"]})
+        found.append(_subresource("token", "authentication.k8s.io/v1/TokenRequest", "create"))
+    if kind.scale:
+        found.append(_subresource("scale", "autoscaling/v1/Scale", *_CHANGES))
     if kind.has_status:
-        found.append(
-            {"subresource": "status", "responseKind": _response_kind(kind), "verbs": ["get", "patch", "update"]}
-        )
+        found.append({"subresource": "status", "responseKind": _response_kind(kind), "verbs": list(_CHANGES)})
     return found
+
+
+def _subresource(name: str, kind: str, *verbs: str) -> JsonObject:
+    group, version, kind = kind.split("/") if "/" in kind else ("", "", kind)
+    return {
+        "subresource": name,
+        "responseKind": {"group": group, "version": version, "kind": kind},
+        "verbs": list(verbs),
+    }
 
 
 def _response_kind(kind: Kind) -> JsonObject:

@@ -9,11 +9,17 @@ stored as one: what lies in the store has one identity, and each version shows i
 """
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, Protocol
+
+from haulout.sandbox.apiserver import event_versions
 
 JsonObject = dict[str, Any]
 
+_EVENTS_LAST = timedelta(hours=1)
+_REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _META_FIELDS = ("metadata.name", "metadata.namespace")
 _NODE_INFO = (
     "machineID",
@@ -51,6 +57,24 @@ class Rules(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """How a built-in kind is stored that is shown otherwise, or that shares its objects with another kind."""
+
+    name: str
+    shown: Callable[[JsonObject], JsonObject] = field(kw_only=True)
+    stored: Callable[[JsonObject], JsonObject] = field(kw_only=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalePaths:
+    """Where the numbers lie that the scale subresource shows; the selector may be an object or a text."""
+
+    replicas: str = ".spec.replicas"
+    status_replicas: str = ".status.replicas"
+    selector: str = ".spec.selector"  # "": there is none
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Kind:
     """One kind of object and how the server treats it."""
@@ -68,13 +92,20 @@ class Kind:
     storage_version_hash: str = ""
     custom: bool = False  # defined by a CRD: list items keep kind and apiVersion
     rules: Rules | None = None  # of a custom resource whose definition is in the store
+    storage: Storage | None = None  # of a built-in kind that is not stored as it is shown
     has_status: bool = False
+    scale: ScalePaths | None = None  # has the subresource
     initial_status: JsonObject | None = None  # replaces what a POST sends; None keeps that
     counts_generations: bool = False
+    generation_counts: tuple[str, ...] = ()  # parts of the metadata, besides the content
+    status_keeps: tuple[str, ...] = ()  # parts of the metadata that a write to /status does not change
     put_creates: bool = False
     put_needs_version: bool = False
     graceful: bool = False  # deletion leaves time to terminate
     delete_answers_object: bool = False  # rather than a Status
+    orphans: bool = False  # what belongs to it stays when it goes, unless a deletion says otherwise
+    collected: bool = True  # knows about what belongs to it at all
+    lifetime: timedelta | None = None  # after its last change it goes by itself
     fields: tuple[str, ...] = _META_FIELDS
     field_defaults: JsonObject = field(default_factory=dict)
     sections: tuple[str, ...] = ()  # always present in an answer, if only as {}
@@ -84,7 +115,7 @@ class Kind:
 
     def __post_init__(self) -> None:
         for name, value in (
-            ("stored_as", sys.intern(self.resource)),
+            ("stored_as", sys.intern(self.storage.name if self.storage else self.resource)),
             ("singular", self.singular or self.kind.lower()),
             ("list_kind", self.list_kind or f"{self.kind}List"),
         ):
@@ -119,11 +150,13 @@ class Kind:
 
     def shown(self, stored: JsonObject) -> JsonObject:
         """Return what is stored as an object of this kind."""
-        return stored if self.rules is None else self.rules.shown(stored)
+        view = self.rules or self.storage
+        return stored if view is None else view.shown(stored)
 
     def stored(self, obj: JsonObject) -> JsonObject:
         """Return an object of this kind as it is stored."""
-        return obj if self.rules is None else self.rules.stored(obj)
+        view = self.rules or self.storage
+        return obj if view is None else view.stored(obj)
 
     def normal(self, obj: JsonObject) -> JsonObject:
         """Return `obj` as the server shows it: without nulls and without the empty values its Go type omits.
@@ -169,9 +202,11 @@ POD = Kind(
     plural="pods",
     kind="Pod",
     short_names=("po",),
+    categories=("all",),
     has_status=True,
     initial_status={"phase": "Pending"},
     counts_generations=True,
+    status_keeps=("ownerReferences",),
     graceful=True,
     delete_answers_object=True,
     fields=(*_META_FIELDS, "spec.nodeName", "spec.schedulerName", "spec.serviceAccountName", "status.phase"),
@@ -221,23 +256,16 @@ EVENT = Kind(
     put_creates=True,
     fields=(
         *_META_FIELDS,
-        "involvedObject.kind",
-        "involvedObject.namespace",
-        "involvedObject.name",
-        "involvedObject.uid",
+        *(f"involvedObject.{name}" for name in _REFERENCE),
         "reason",
         "reportingComponent",
+        "source",
         "type",
     ),
-    blank={
-        "involvedObject": {},
-        "source": {},
-        "firstTimestamp": None,
-        "lastTimestamp": None,
-        "eventTime": None,
-        "reportingComponent": "",
-        "reportingInstance": "",
-    },
+    blank=event_versions.OLD_BLANK,
+    collected=False,
+    lifetime=_EVENTS_LAST,
+    storage=Storage("events", shown=event_versions.old_shown, stored=event_versions.old_stored),
 )
 NEW_EVENT = Kind(
     group="events.k8s.io",
@@ -246,13 +274,17 @@ NEW_EVENT = Kind(
     kind="Event",
     short_names=("ev",),
     put_creates=True,
-    blank={
-        "eventTime": None,
-        "regarding": {},
-        "deprecatedSource": {},
-        "deprecatedFirstTimestamp": None,
-        "deprecatedLastTimestamp": None,
-    },
+    fields=(
+        *_META_FIELDS,
+        *(f"regarding.{name}" for name in _REFERENCE),
+        "reason",
+        "reportingController",
+        "type",
+    ),
+    blank=event_versions.NEW_BLANK,
+    collected=False,
+    lifetime=_EVENTS_LAST,
+    storage=Storage("events", shown=event_versions.new_shown, stored=event_versions.new_stored),
 )
 LEASE = Kind(
     group="coordination.k8s.io",

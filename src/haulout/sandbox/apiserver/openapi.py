@@ -18,6 +18,7 @@ import msgspec
 from haulout.sandbox.apiserver.apply import APPLY_PATCH
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.patches import JSON_PATCH, MERGE_PATCH
+from haulout.sandbox.apiserver.scale import SCALE
 from haulout.sandbox.apiserver.shapes import Term
 from haulout.sandbox.apiserver.strategic import STRATEGIC_MERGE_PATCH
 
@@ -40,6 +41,7 @@ _EXTENSIONS = {
     "strategy": "x-kubernetes-patch-strategy",
     "merge_key": "x-kubernetes-patch-merge-key",
 }
+_SCALE = "autoscaling.v1.Scale"
 _WRITES = {"post", "put", "patch"}
 _WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 
@@ -94,6 +96,8 @@ def _built_in(kinds: tuple[Kind, ...]) -> JsonObject:
         schemas |= _schemas(shape) if shape else {own: _ANYTHING}
         schemas[own] = schemas[own] | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
         paths |= _paths(kind, own)
+        if kind.scale:
+            schemas |= _schemas(_SCALE)
     info = {"title": "Kubernetes", "version": "1.36"}
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
@@ -165,6 +169,8 @@ def _paths(kind: Kind, schema: str) -> JsonObject:
     paths[f"{there}/{{name}}"] = _operations(kind, schema, "get", "put", "patch", "delete")
     if kind.has_status:
         paths[f"{there}/{{name}}/status"] = _operations(kind, schema, "get", "put", "patch")
+    if kind.scale:
+        paths[f"{there}/{{name}}/scale"] = _operations(SCALE, _name(_SCALE), "get", "put", "patch")
     return paths
 
 

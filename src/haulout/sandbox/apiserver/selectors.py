@@ -7,7 +7,7 @@ kind's row names.
 import re
 from dataclasses import dataclass
 
-from haulout.sandbox.apiserver.kinds import EVENT, NAMESPACE, NODE, POD, JsonObject, Kind
+from haulout.sandbox.apiserver.kinds import EVENT, NAMESPACE, NEW_EVENT, NODE, POD, JsonObject, Kind
 from haulout.sandbox.apiserver.label_syntax import Test, any_of, exists, label_tests
 from haulout.sandbox.apiserver.quoting import quoted
 from haulout.sandbox.apiserver.status import bad_request
@@ -16,7 +16,7 @@ _TERM = re.compile(r"(?:\\.|[^,\\])+\\?|\\$", re.DOTALL)  # up to a comma that n
 _FIELD = re.compile(r"(?P<field>.*?)(?P<operator>!=|==|=)(?P<value>.*)", re.DOTALL)
 _NOTHING = ("=", "==", "!=")
 _ESCAPED = re.compile(r"\\(.?)|([,=])", re.DOTALL)
-_WITH_OWN_FIELDS = (POD, NODE, NAMESPACE, EVENT)  # their unknown fields are refused in other words
+_WITH_OWN_FIELDS = (POD, NODE, NAMESPACE, EVENT, NEW_EVENT)  # their unknown fields are refused in other words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +98,8 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _value(kind: Kind, obj: JsonObject, field: str) -> str:
+    if kind is EVENT and field == "source":
+        return str(obj["source"].get("component") or obj["reportingComponent"])
     value: object = obj
     for part in field.split("."):
         value = value.get(part) if isinstance(value, dict) else None

@@ -6,9 +6,10 @@ resourceVersion, resourceVersionMatch and limit, and its further pages show the 
 """
 
 import base64
+import copy
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from random import Random
@@ -33,12 +34,15 @@ from haulout.sandbox.apiserver.apply import APPLY_PATCH, apply, manager_of
 from haulout.sandbox.apiserver.binding import bind
 from haulout.sandbox.apiserver.builtin_kinds import ALL, SERVICE_ACCOUNT
 from haulout.sandbox.apiserver.catalogue import Catalogue
+from haulout.sandbox.apiserver.containers import about_containers, is_of_containers
 from haulout.sandbox.apiserver.custom_versions import shape_for, version_of
 from haulout.sandbox.apiserver.definitions import Definitions
+from haulout.sandbox.apiserver.deletion import is_dry, warnings_about
 from haulout.sandbox.apiserver.discovery import AGGREGATED, VERSION, discovery
 from haulout.sandbox.apiserver.eviction import evict
 from haulout.sandbox.apiserver.gate import Gate
-from haulout.sandbox.apiserver.kinds import KINDS, NAMESPACE, POD, JsonObject
+from haulout.sandbox.apiserver.kinds import KINDS, NAMESPACE, POD, JsonObject, Kind
+from haulout.sandbox.apiserver.namespaces import FINALIZE, FIRST_NAMESPACES
 from haulout.sandbox.apiserver.negotiation import check_accepted
 from haulout.sandbox.apiserver.openapi import openapi
 from haulout.sandbox.apiserver.patches import JSON_PATCH, MERGE_PATCH, patched
@@ -55,6 +59,7 @@ from haulout.sandbox.apiserver.paths import (
 )
 from haulout.sandbox.apiserver.rbac import User
 from haulout.sandbox.apiserver.rbac_defaults import bootstrap_objects
+from haulout.sandbox.apiserver.scale import SCALE, SCALE_SUBRESOURCE, scale_of, scaled
 from haulout.sandbox.apiserver.selectors import Selection, selection
 from haulout.sandbox.apiserver.shapes import shape_of
 from haulout.sandbox.apiserver.status import NotYet, Refused, answer, bad_request, warned, warning_headers
@@ -65,7 +70,7 @@ from haulout.sandbox.apiserver.targets import Asks, Case, Target
 from haulout.sandbox.apiserver.tokens import Tokens, issue
 from haulout.sandbox.apiserver.watch import Watch
 from haulout.sandbox.apiserver.webhooks import NeedsAdmission
-from haulout.sandbox.apiserver.writes import Writer
+from haulout.sandbox.apiserver.writes import Change, Writer
 
 log = logging.getLogger(__name__)
 
@@ -108,12 +113,22 @@ class Server:
     """Answers requests from a store."""
 
     def __init__(
-        self, store: Store, clock: Clock, random: Random, *, watch_lists: bool, defaulting: bool, rbac: bool
+        self,
+        store: Store,
+        clock: Clock,
+        random: Random,
+        *,
+        watch_lists: bool,
+        defaulting: bool,
+        rbac: bool,
+        namespaces: Iterable[str] = (),
     ) -> None:
         self.kinds = Catalogue([*KINDS, *ALL])
         self.writer = Writer(store, clock, random, kinds=lambda: self.kinds, defaulting=defaulting)
         self.watch_lists = watch_lists
         self.is_down = False  # it answers nobody then: transports see to that
+        self._namespaces = tuple(namespaces)
+        self._has_begun = False
         self._store = store
         self._clock = clock
         self._random = random
@@ -130,13 +145,17 @@ class Server:
         self._has_begun = True
         for kind, obj in bootstrap_objects(self._clock.now()):
             self._store.seed(kind, obj)
+        for name in dict.fromkeys((*FIRST_NAMESPACES, *self._namespaces)):
+            made = self.writer.create(_making(NAMESPACE, name), {"metadata": {"name": name}})
+            self._store.seed(NAMESPACE, made)
 
     def answer(
         self, request: Request, *, user: User, attempt: int = 0, as_of: int | None = None, case: Case | None = None
     ) -> Response | Watch:
         """Return the answer; raises only `NotYet`, and `NeedsAdmission` with the `case` to come back with."""
+        self.begin()
+        self._store.expire()
         try:
-            self.begin()
             asked = modern(request)
             user = self.gate.admitted(user, request)
             case = Case() if case is None else case
@@ -237,7 +256,7 @@ class Server:
             raise _NoSuchPath
         namespace = ""
         match rest:
-            case ["namespaces", name, inside, *deeper] if inside != "status":
+            case ["namespaces", name, inside, *deeper] if inside not in _OF_NAMESPACES:
                 namespace, rest = name, [inside, *deeper]
         plural, name, subresource = (*rest, "", "", "")[:3]
         kind = self.kinds.find(group, version, plural)
@@ -268,18 +287,19 @@ class Server:
             case "POST" if not everywhere:
                 return answer(201, self.writer.create(call.target, self._granted(call, _received(call))))
             case "DELETE" if not everywhere and kind is not NAMESPACE:
-                return answer(200, self._delete_collection(call))
+                return self._delete_collection(call)
             case _:
                 raise Refused(status.generic(405))
 
     def _object(self, call: Call) -> Response:
         target = call.target
         _check_place(call)
-        if (target.kind, target.subresource) == (SERVICE_ACCOUNT, "token"):
-            return self._issue_token(call)
-        if target.subresource in _POD_ACTIONS and target.kind is POD:
-            return self._act_on_pod(call)
-        if target.subresource and not (target.subresource == "status" and target.kind.has_status):
+        if found := self._apart(target):
+            return found(call)
+        if target.subresource == FINALIZE and target.kind is NAMESPACE and call.request.method != "PUT":
+            raise Refused(status.generic(405))
+        known = (target.kind.has_status and "status", target.kind is NAMESPACE and FINALIZE)
+        if target.subresource and target.subresource not in known:
             raise status.not_found(target.kind, target.name) if target.kind.rules else Refused(status.generic(404))
         match call.request.method:
             case "GET":
@@ -293,15 +313,65 @@ class Server:
             case "PATCH":
                 return self._patch(call)
             case "DELETE" if not target.subresource:
-                deletion = options.deletion(call.request)
-                return answer(200, self.writer.delete(replace(target, dry_run=bool(deletion.get("dryRun"))), deletion))
+                return self._delete(call)
             case _:
                 raise Refused(status.generic(405))
 
+    def _apart(self, target: Target) -> Callable[[Call], Response] | None:
+        """Return who answers for a subresource that is no part of its object."""
+        kind, subresource = target.kind, target.subresource
+        if (kind, subresource) == (SERVICE_ACCOUNT, "token"):
+            return self._issue_token
+        if kind is POD and (subresource in _POD_ACTIONS or is_of_containers(subresource)):
+            return self._act_on_pod
+        return self._scale if subresource == SCALE_SUBRESOURCE and kind.scale else None
+
+    def _delete(self, call: Call) -> Response:
+        target, deletion = call.target, options.deletion(call.request)
+        deleted = self.writer.delete(replace(target, dry_run=is_dry(deletion)), deletion)
+        # Only who asked in the old way not to orphan is told that it will take time.
+        waits = deletion.get("orphanDependents") is False and self._store.get(target.kind, target.key) is not None
+        target.warnings.extend(warnings_about(target.kind, deletion))
+        return answer(202 if waits else 200, deleted)
+
+    def _scale(self, call: Call) -> Response:
+        target, kind = call.target, call.target.kind
+        inner, heard = replace(call, target=replace(target, kind=SCALE)), replace(target, asks=None)
+        match call.request.method:
+            case "GET":
+                return answer(200, self._shown(inner, scale_of(kind, self._get(call))))
+            case "PUT":
+                body = _body(inner, kind=SCALE.kind)
+                change = self._rescales(call, self._tracks(inner, lambda _: body))
+                changed, _ = self.writer.put(heard, body, change=change, manager=None)
+            case "PATCH":
+                _check_patch(call)
+                applies = _content_type(call) == APPLY_PATCH
+                changes = self._applies(inner) if applies else self._tracks(inner, lambda obj: _patched(inner, obj))
+                changed = self.writer.update(heard, self._rescales(call, changes))
+            case _:
+                raise Refused(status.generic(405))
+        return answer(200, scale_of(kind, changed))
+
+    def _rescales(self, call: Call, change: Change) -> Change:
+        """Return what `change` of its Scale makes of an object, if those who have a say agree to the Scale."""
+
+        def agreed(scale: JsonObject) -> JsonObject:
+            new = change(scale)
+            admitted = self.writer.admission.admitted
+            return admitted(call.target, new, api_version=SCALE.api_version, kind=SCALE.kind, old=scale)
+
+        return lambda obj: scaled(call.target.kind, obj, agreed)
+
     def _act_on_pod(self, call: Call) -> Response:
         target = call.target
+        if is_of_containers(target.subresource):
+            return about_containers(
+                self._get(call), call.request.method, target.subresource, call.query, now=self._clock.now()
+            )
         if call.request.method != "POST":
             raise Refused(status.generic(405))
+        self.writer.check_open(target, {})
         admitted = self.writer.admission.admitted
         if target.subresource == "binding":
             binds = replace(target, subresource="", verb="bind", asks=None)
@@ -347,7 +417,15 @@ class Server:
         return answer(200, self.writer.update(call.target, change, manager=call.manager))
 
     def _apply(self, call: Call) -> Response:
-        target, kind = call.target, call.target.kind
+        target, change = call.target, self._applies(call)
+        self._check_may_create(call)
+        if self._store.get(target.kind, target.key) is None and not target.subresource:
+            return answer(201, self.writer.create(target, change(None)))
+        return answer(200, self.writer.update(target, change))
+
+    def _applies(self, call: Call) -> Callable[[JsonObject | None], JsonObject]:
+        """Return what the configuration that is applied makes of an object."""
+        kind = call.target.kind
         applied, shape, version = bodies.from_yaml(call.request.body or b""), shape_for(kind), version_of(kind)
         if shape is None:
             raise _unsupported()
@@ -361,15 +439,21 @@ class Server:
                 manager=call.query.get("fieldManager", ""),
                 now=self.writer.now(),
                 force=is_true(call.query, "force"),
-                subresource=target.subresource,
+                subresource=call.target.subresource,
             )
             new = result if version is None else custom_requests.applied(result, version)
             return self._granted(call, new, old=current)
 
-        self._check_may_create(call)
-        if self._store.get(kind, target.key) is None and not target.subresource:
-            return answer(201, self.writer.create(target, change(None)))
-        return answer(200, self.writer.update(target, change))
+        return change
+
+    def _tracks(self, call: Call, change: Change) -> Change:
+        """Return `change` of a Scale, whose fields then belong to the caller, where that is tracked."""
+        target = call.target
+
+        def changed(scale: JsonObject) -> JsonObject:
+            return self.writer.tracked(target, scale, change(copy.deepcopy(scale)), call.manager)
+
+        return changed
 
     def _shown(self, call: Call, obj: JsonObject) -> JsonObject:
         """Return the object as the caller wants to see it: as it is, or as a row of a table."""
@@ -482,9 +566,9 @@ class Server:
             return wanted, ""
         return self._store.revision if call.as_of is None else call.as_of, ""
 
-    def _delete_collection(self, call: Call) -> JsonObject:
+    def _delete_collection(self, call: Call) -> Response:
         deletion = options.deletion(call.request)
-        target = replace(call.target, dry_run=bool(deletion.get("dryRun")))
+        target = replace(call.target, dry_run=is_dry(deletion))
         asks = target.asks and replace(target.asks, names_objects=False)
         listed = target.once("listed", lambda: self._list(call))
         gone = target.once("gone", set[str])
@@ -492,7 +576,8 @@ class Server:
             if name not in gone and self._store.get(target.kind, replace(target, name=name).key):
                 self.writer.delete(replace(target, name=name, asks=asks), deletion)
                 gone.add(name)
-        return listed
+        target.warnings.extend(warnings_about(target.kind, deletion))
+        return answer(200, listed)
 
     def _watch(self, call: Call) -> Watch:
         query, version = call.query, call.query.get("resourceVersion", "")
@@ -557,6 +642,7 @@ _MOST_DIGITS = 19  # of a resource version
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
 _PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
 _POD_ACTIONS = {"eviction", "binding"}
+_OF_NAMESPACES = {"status", FINALIZE}
 _REVIEW_GROUPS = {kind.group for kind in reviews.KINDS}
 _REVIEWS = {(kind.group, kind.plural, kind.namespaced): kind for kind in reviews.KINDS}
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
@@ -568,6 +654,11 @@ def _asks(request: Request, user: User, case: Case) -> Asks:
     told: JsonObject = {"dryRun": ["All"]} if query.get("dryRun") == "All" else {}
     told |= {name: query[name] for name in ("fieldManager", "fieldValidation") if query.get(name)}
     return Asks(user=user, case=case, options=told)
+
+
+def _making(kind: Kind, name: str) -> Target:
+    """Return how to have an object made without storing it."""
+    return Target(kind=kind, namespace="", name=name, who="", verb="create", dry_run=True)
 
 
 def _body(call: Call, *, kind: str, expect: str | None = "") -> JsonObject:

@@ -3,17 +3,18 @@
 An object in the store is a value: it is never changed in place, so history and watches share it. All writes are kept
 for tests to look at; what clients may still see of them is bounded by `compacted`, as etcd's compaction does.
 
-A custom resource is stored in one version and read in any: readers get what the kind they name shows, while the writes
-of the history hold what is stored.
+A custom resource is stored in one version and read in any, and so are events: readers get what the kind they name
+shows, while the writes of the history hold what is stored.
 """
 
 import asyncio
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from haulout.core.clock import Clock
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
@@ -48,6 +49,13 @@ class Write:
         return "MODIFIED" if self.before else "ADDED"
 
 
+class _Mortal(NamedTuple):
+    """The latest write to an object, perhaps, and when the object goes if it was."""
+
+    due: float  # on the clock's `monotonic`
+    write: Write
+
+
 class Bells:
     """Wakes whoever waits for something to change."""
 
@@ -80,6 +88,7 @@ class Store:
         self.compacted = FIRST_REVISION
         self._watched_since = FIRST_REVISION
         self.history: list[Write] = []
+        self._mortal: deque[_Mortal] = deque()  # those of one kind die in the order in which they were written
         self.bells = Bells()
         self.observers: list[Callable[[Write], None]] = []  # hear of each write at once, and may write themselves
 
@@ -140,6 +149,13 @@ class Store:
         self.revision += 1
         self.compacted = self.revision
 
+    def expire(self) -> None:
+        """Delete what has outlived its time, counted from its last change, as the leases of etcd do."""
+        while self._mortal and self._mortal[0].due <= self._clock.monotonic():
+            last = self._mortal.popleft().write
+            if self._objects.get(last.kind.stored_as, {}).get(last.key) is last.after:
+                self.write(last.kind, last.key, None, who="etcd", verb="expire")
+
     def write(self, kind: Kind, key: str, obj: JsonObject | None, *, who: str, verb: str) -> JsonObject:
         """Store `obj`, which now belongs to the store, or delete; return the object as it now is, or last was."""
         objects = self._objects.setdefault(kind.stored_as, {})
@@ -161,6 +177,8 @@ class Store:
             after=None if obj is None else result,
         )
         self.history.append(write)
+        if obj is not None and kind.lifetime is not None:
+            self._mortal.append(_Mortal(self._clock.monotonic() + kind.lifetime.total_seconds(), write))
         self.compacted = max(self.compacted, self.revision - self._window)
         self.bells.ring()
         for observer in self.observers:

@@ -70,6 +70,7 @@ class Watch:
         return self._ends_at if self._bookmark_at is None else min(self._ends_at, self._bookmark_at)
 
     def _look(self, now: float) -> None:
+        self._store.expire()
         for write in self._store.since(self._seen):
             if line := self._event(write):
                 self._lines.append(line)

@@ -7,7 +7,7 @@ The facts are those of Kubernetes 1.36 (`pkg/registry/{apps,batch,core}/*/strate
 show in bookmarks.
 """
 
-from haulout.sandbox.apiserver.kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.kinds import JsonObject, Kind, ScalePaths
 
 _TEMPLATE: JsonObject = {"metadata": {}, "spec": {"containers": None}}
 _DAEMON_COUNTS = ("currentNumberScheduled", "numberMisscheduled", "desiredNumberScheduled", "numberReady")
@@ -18,9 +18,13 @@ DEPLOYMENT = Kind(
     plural="deployments",
     kind="Deployment",
     short_names=("deploy",),
+    categories=("all",),
     has_status=True,
+    scale=ScalePaths(),
     initial_status={},
     counts_generations=True,
+    generation_counts=("annotations",),  # they are copied to its ReplicaSets
+    status_keeps=("labels",),
     sections=("spec", "status"),
     sparse=("status",),
     blank={"spec": {"replicas": 0, "selector": None, "template": _TEMPLATE, "strategy": {}}, "status": {}},
@@ -31,7 +35,9 @@ REPLICA_SET = Kind(
     plural="replicasets",
     kind="ReplicaSet",
     short_names=("rs",),
+    categories=("all",),
     has_status=True,
+    scale=ScalePaths(),
     initial_status={"replicas": 0},
     counts_generations=True,
     sections=("spec", "status"),
@@ -44,7 +50,9 @@ STATEFUL_SET = Kind(
     plural="statefulsets",
     kind="StatefulSet",
     short_names=("sts",),
+    categories=("all",),
     has_status=True,
+    scale=ScalePaths(),
     initial_status={"replicas": 0, "availableReplicas": 0},
     counts_generations=True,
     sections=("spec", "status"),
@@ -60,6 +68,7 @@ DAEMON_SET = Kind(
     plural="daemonsets",
     kind="DaemonSet",
     short_names=("ds",),
+    categories=("all",),
     has_status=True,
     initial_status=dict.fromkeys(_DAEMON_COUNTS, 0),
     counts_generations=True,
@@ -82,9 +91,11 @@ JOB = Kind(
     version="v1",
     plural="jobs",
     kind="Job",
+    categories=("all",),
     has_status=True,
     initial_status={},
     counts_generations=True,
+    orphans=True,
     fields=("metadata.name", "metadata.namespace", "status.successful"),
     sections=("spec", "status"),
     blank={"spec": {"template": _TEMPLATE}, "status": {}},

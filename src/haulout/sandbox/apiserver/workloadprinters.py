@@ -63,6 +63,12 @@ def _replication_controller(owner: JsonObject, now: datetime) -> Cells:
     return [*_replicated(owner, now), equalities(part(owner, "spec").get("selector"))]
 
 
+@PRINTERS.of("autoscaling", "Scale", columns=(*texts("Name"), *numbers("Desired", "Available"), AGE))
+def _scale(scale: JsonObject, now: datetime) -> Cells:
+    wanted, found = part(scale, "spec").get("replicas", 0), part(scale, "status").get("replicas", 0)
+    return [name_of(scale), wanted, found, age(scale, now)]
+
+
 def _replicated(owner: JsonObject, now: datetime) -> Cells:
     spec, status = part(owner, "spec"), part(owner, "status")
     return [

@@ -11,23 +11,28 @@ from datetime import UTC, datetime, timedelta
 from random import Random
 
 from haulout.core.clock import Clock
-from haulout.sandbox.apiserver import crds, registrations, status, validation
+from haulout.sandbox.apiserver import crds, namespaces, registrations, status, validation
 from haulout.sandbox.apiserver.admission import Admission
 from haulout.sandbox.apiserver.apply import track
 from haulout.sandbox.apiserver.builtin_kinds import CUSTOM_RESOURCE_DEFINITION, PRIORITY_CLASS, SERVICE
 from haulout.sandbox.apiserver.creation import carry_over, prepare
 from haulout.sandbox.apiserver.custom_versions import shape_for
 from haulout.sandbox.apiserver.defaults import set_defaults
-from haulout.sandbox.apiserver.kinds import JsonObject, Kind
+from haulout.sandbox.apiserver.deletion import finalizers_after
+from haulout.sandbox.apiserver.kinds import NAMESPACE, JsonObject, Kind
 from haulout.sandbox.apiserver.patches import same_json
 from haulout.sandbox.apiserver.store import Store
 from haulout.sandbox.apiserver.targets import Target
 
-__all__ = ["Target", "Writer", "check_preconditions", "instant", "timestamp"]
+__all__ = ["Change", "Target", "Writer", "check_preconditions", "instant", "timestamp"]
 
 _SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 _NAME_ATTEMPTS = 8
 _USUAL_GRACE_SECONDS = 30  # what defaulting writes into a pod that names none
+
+
+Change = Callable[[JsonObject], JsonObject]
+"""Makes an object another, and may change the one it is given."""
 
 
 class Writer:
@@ -74,9 +79,10 @@ class Writer:
     def create(self, target: Target, body: JsonObject) -> JsonObject:
         """Create what `body` describes; its name may be generated."""
         kind, meta = target.kind, body["metadata"]
+        _check_namespace(target, meta)
+        self.check_open(target, meta)
         if meta.get("resourceVersion"):
             raise status.Refused(status.failure(500, "", "resourceVersion should not be set on objects to be created"))
-        _check_namespace(target, meta)
         for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             meta.pop(name, None)
         body = self.admission.mutated(target, body, None)
@@ -106,8 +112,19 @@ class Writer:
             raise status.already_exists(kind, meta["name"], generated=generated, terminating=terminating)
         return new if target.dry_run else self.store.write(kind, key, new, who=target.who, verb=target.verb)
 
-    def put(self, target: Target, body: JsonObject, *, manager: str = "") -> tuple[JsonObject, bool]:
-        """Replace the object; return the result and whether it was created (some kinds allow that)."""
+    def check_open(self, target: Target, meta: JsonObject) -> None:
+        """Refuse to create something where nothing may be created."""
+        if target.kind.namespaced:
+            name = target.name or meta.get("name") or meta.get("generateName", "")
+            namespaces.check_open(self.store.get, target.kind, target.namespace, name)
+
+    def put(
+        self, target: Target, body: JsonObject, *, manager: str | None = "", change: Change | None = None
+    ) -> tuple[JsonObject, bool]:
+        """Replace the object; return the result and whether it was created (some kinds allow that).
+
+        `change` is what the body means, where it is not the object itself.
+        """
         kind, meta = target.kind, body["metadata"]
         _check_namespace(target, meta)
         _check_url(target, meta)
@@ -121,11 +138,9 @@ class Writer:
         if creates:
             meta.pop("resourceVersion", None)
             return self.create(target, body), True
-        return self.update(target, lambda _: body, manager=manager), False
+        return self.update(target, change or (lambda _: body), manager=manager), False
 
-    def update(
-        self, target: Target, change: Callable[[JsonObject], JsonObject], *, manager: str | None = None
-    ) -> JsonObject:
+    def update(self, target: Target, change: Change, *, manager: str | None = None) -> JsonObject:
         """Store what `change` makes of the object, if the rules allow it; what changes nothing is not a write.
 
         `manager` takes over the fields that it changes, where those are tracked; None if `change` saw to that.
@@ -145,11 +160,11 @@ class Writer:
         _keep_the_servers_part(target, new, current)
         self._check(target, new, current)
         if manager is not None:
-            new = self._tracked(target, current, new, manager)
+            new = self.tracked(target, current, new, manager)
         new = target.kind.normal(new)
         self._check_content(target, new, current)
         self.admission.check(target, new, current)
-        if "deletionTimestamp" in old and not meta.get("finalizers") and not old.get("deletionGracePeriodSeconds"):
+        if _is_let_go(target.kind, new, old):
             if not target.dry_run:
                 self.store.write(target.kind, target.key, None, who=target.who, verb=target.verb)
             return new
@@ -189,7 +204,8 @@ class Writer:
         kind = {PRIORITY_CLASS.plural: PRIORITY_CLASS, SERVICE.plural: SERVICE}[plural]
         return self.store.at(kind, self.store.revision).values()
 
-    def _tracked(self, target: Target, current: JsonObject, new: JsonObject, manager: str) -> JsonObject:
+    def tracked(self, target: Target, current: JsonObject, new: JsonObject, manager: str) -> JsonObject:
+        """Return `new` with the fields that differ from `current` in the manager's hands, where that is tracked."""
         kind = target.kind
         shape = shape_for(kind)
         if shape is None or not ({"managedFields"} & (set(current["metadata"]) | set(new["metadata"]))):
@@ -207,36 +223,57 @@ class Writer:
     def delete(self, target: Target, options: JsonObject) -> JsonObject:
         """Delete, or begin to; return what the server answers."""
         kind, current = target.kind, self.read(target)
+        if kind is NAMESPACE:
+            namespaces.check_deletion(current, options)
         check_preconditions(kind, current, options)
-        if kind is CUSTOM_RESOURCE_DEFINITION and "deletionTimestamp" not in current["metadata"]:
-            self.admission.check_deletion(target, current, options)
-            return self._mark(target, crds.marked(current, now=self.now()))
-        if kind.graceful and not _at_its_end(current):
-            marked = self._marked_graceful(current, options.get("gracePeriodSeconds"), self._clock.now())
-            if marked is None:
-                return current
-            options = options | {"gracePeriodSeconds": marked["metadata"]["deletionGracePeriodSeconds"]}
-            self.admission.check_deletion(target, current, options)
-            stays = bool(marked["metadata"].get("finalizers") or options["gracePeriodSeconds"])
-            if not (stays or target.dry_run):
-                # The real server asks again about the object as it is marked, right before it goes.
-                now = target.once(f"deleted {target.key}", self._clock.now)
-                marked = self._marked_graceful(current, 0, now) or marked
-                self.admission.check_deletion(target, marked, options)
-            current = self._mark(target, marked)
-            if stays:
-                return current
-        else:
-            self.admission.check_deletion(target, current, options)
-            if current["metadata"].get("finalizers"):
-                return self._mark(target, self._marked_now(current))
-        gone = current
+        gone, stays = self._begun(target, current, options)
+        if stays:
+            return gone
         if not target.dry_run:
             gone = self.store.write(kind, target.key, None, who=target.who, verb=target.verb)
         if kind.delete_answers_object:
             return gone
         details = {"name": target.name, "group": kind.group, "kind": kind.plural, "uid": gone["metadata"]["uid"]}
         return status.success(details=details)
+
+    def _begun(self, target: Target, current: JsonObject, options: JsonObject) -> tuple[JsonObject, bool]:
+        """Return an object whose deletion has begun, and whether it stays for now."""
+        kind = target.kind
+        if going := self._marked_by_kind(kind, current, options):
+            if going is not current:
+                self.admission.check_deletion(target, current, options)
+            return self._mark(target, going), True
+        held = finalizers_after(kind, current["metadata"].get("finalizers", []), options)
+        if kind.graceful and not _at_its_end(current):
+            return self._begun_gracefully(target, current, options, held)
+        self.admission.check_deletion(target, current, options)
+        if not held:
+            return current, False
+        return self._mark(target, _held_by(self._marked_now(current), held)), True
+
+    def _begun_gracefully(
+        self, target: Target, current: JsonObject, options: JsonObject, held: list[str]
+    ) -> tuple[JsonObject, bool]:
+        marked = self._marked_graceful(current, options.get("gracePeriodSeconds"), self._clock.now())
+        if marked is None:
+            return current, True
+        options = options | {"gracePeriodSeconds": marked["metadata"]["deletionGracePeriodSeconds"]}
+        self.admission.check_deletion(target, current, options)
+        stays = bool(held or options["gracePeriodSeconds"])
+        if not (stays or target.dry_run):
+            # The real server asks again about the object as it is marked, right before it goes.
+            now = target.once(f"deleted {target.key}", self._clock.now)
+            marked = self._marked_graceful(current, 0, now) or marked
+            self.admission.check_deletion(target, _held_by(marked, held), options)
+        return self._mark(target, _held_by(marked, held)), stays
+
+    def _marked_by_kind(self, kind: Kind, obj: JsonObject, options: JsonObject) -> JsonObject | None:
+        """Return `obj` as its deletion begins, or waits, if its kind has its own way for that."""
+        if kind is NAMESPACE:
+            return namespaces.terminating(obj, options, now=self.now())
+        if kind is CUSTOM_RESOURCE_DEFINITION and "deletionTimestamp" not in obj["metadata"]:
+            return crds.marked(obj, now=self.now())
+        return None
 
     def _mark(self, target: Target, marked: JsonObject) -> JsonObject:
         if target.dry_run or same_json(marked, self.read(target)):
@@ -259,8 +296,8 @@ class Writer:
         return _marked(pod, at, period)
 
     def _marked_now(self, obj: JsonObject) -> JsonObject:
-        at = obj["metadata"].get("deletionTimestamp")
-        return _marked(obj, instant(at) if at else self._clock.now(), 0)
+        at, now = obj["metadata"].get("deletionTimestamp"), self._clock.now()
+        return _marked(obj, min(instant(at), now) if at else now, 0)
 
     def _generated_name(self, target: Target, base: str) -> str:
         name = ""
@@ -353,23 +390,25 @@ def _keep_the_servers_part(target: Target, new: JsonObject, current: JsonObject)
             if section != "metadata" and (section == "status") is (target.subresource != "status"):
                 _keep(section, new, current)
     _keep("generation", meta, old)
-    if target.subresource == "status" and kind.graceful:
-        _keep("ownerReferences", meta, old)
     if kind is CUSTOM_RESOURCE_DEFINITION and not target.subresource:
         new["status"] = crds.defaulted(new)["status"]
-    if kind.counts_generations and not same_json(_content(new, target), _content(current, target)):
+    if target.subresource == "status":
+        for name in kind.status_keeps:
+            _keep(name, meta, old)
+    elif kind.counts_generations and not same_json(_content(kind, new), _content(kind, current)):
         meta["generation"] = old.get("generation", 0) + 1
 
 
-def _content(obj: JsonObject, target: Target) -> JsonObject:
+def _content(kind: Kind, obj: JsonObject) -> JsonObject:
     """Return what a generation counts the changes of: the spec, or what a kind without one has instead.
 
     Of a custom resource without a status subresource, the status is like any other part of it.
     """
     left_out = {"apiVersion", "kind", "metadata", "status"}
-    if target.kind.rules is not None and not target.kind.has_status:
+    if kind.rules is not None and not kind.has_status:
         left_out.remove("status")
-    return {name: value for name, value in obj.items() if name not in left_out}
+    content = {name: value for name, value in obj.items() if name not in left_out}
+    return content | {f"metadata.{name}": obj["metadata"].get(name) or {} for name in kind.generation_counts}
 
 
 def _keep(name: str, new: JsonObject, old: JsonObject) -> None:
@@ -377,6 +416,18 @@ def _keep(name: str, new: JsonObject, old: JsonObject) -> None:
         new[name] = old[name]
     else:
         new.pop(name, None)
+
+
+def _is_let_go(kind: Kind, new: JsonObject, old: JsonObject) -> bool:
+    """Tell whether an update took away the last thing that an object, which is being deleted, had to wait for."""
+    if "deletionTimestamp" not in old or old.get("deletionGracePeriodSeconds") or new["metadata"].get("finalizers"):
+        return False
+    return kind is not NAMESPACE or not namespaces.is_held(new)
+
+
+def _held_by(obj: JsonObject, finalizers: list[str]) -> JsonObject:
+    meta = {name: value for name, value in obj["metadata"].items() if name != "finalizers"}
+    return obj | {"metadata": meta | ({"finalizers": finalizers} if finalizers else {})}
 
 
 def _at_its_end(obj: JsonObject) -> bool:

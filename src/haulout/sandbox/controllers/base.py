@@ -54,6 +54,10 @@ class Controller(ABC, Generic[K]):
     async def sync(self, key: K) -> datetime | None:
         """Look at `key`, act, and return when to look again."""
 
+    async def run(self) -> None:
+        """Work until cancelled; may be run again after that."""
+        await self.queue.run()
+
     async def _look(self, key: K) -> datetime | None:
         try:
             return await self.sync(key)
@@ -109,7 +113,7 @@ class Controllers:
                 tasks.create_task(cache.run())
             await self.wait_synced()
             for controller in self.controllers:
-                tasks.create_task(controller.queue.run())
+                tasks.create_task(controller.run())
 
     async def wait_synced(self) -> None:
         """Return when all caches have been complete once."""

@@ -56,9 +56,17 @@ class Caches:
             self._caches[str(resource)] = known
         return known
 
+    def has(self, resource: Resource[Any]) -> bool:
+        """Tell whether somebody asked for this kind."""
+        return str(resource) in self._caches
+
+    def forget(self, resource: Resource[Any]) -> None:
+        """Have the next who asks for this kind get a new cache; who runs the old one ends it."""
+        self._caches.pop(str(resource), None)
+
     def all(self) -> Collection[Cache[Any]]:
         """Return the caches that somebody asked for."""
-        return self._caches.values()
+        return tuple(self._caches.values())
 
     @property
     def pods(self) -> Cache[Pod]:

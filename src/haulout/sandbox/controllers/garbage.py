@@ -4,17 +4,20 @@ Follows `pkg/controller/garbagecollector` of Kubernetes 1.36. An object all of w
 that has another owner left only forgets those that are gone. An owner that is deleted in the foreground stays until
 those dependents are gone that block it; one that orphans its dependents stays until they have forgotten it.
 
-That an owner is gone is not taken from a cache alone, which may be behind: the API server is asked. Only owners of the
-kinds that are followed are known; one of another kind is taken for there.
+That an owner is gone is not taken from a cache alone, which may be behind: the API server is asked. All kinds that are
+served are followed, custom ones too; an owner of another kind is taken for there. Only leases are not followed, which
+are written all the time: those of a node are looked for when it goes.
 """
 
+import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any, NamedTuple
 
 from haulout.errors import NotFound
-from haulout.kube.resources import Resource
+from haulout.kube.discovery import discover
+from haulout.kube.resources import LEASES, Resource
 from haulout.sandbox.controllers import edge
 from haulout.sandbox.controllers.base import Controller
 from haulout.sandbox.controllers.caches import Caches, dependents
@@ -33,10 +36,11 @@ from haulout.sandbox.controllers.objects import (
     Owned,
     OwnerReference,
 )
+from haulout.sandbox.controllers.served import DEFINITIONS, served_kinds
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
-# Not leases and events, which are written all the time.
+# Those whose caches others have, too.
 USUAL_KINDS: tuple[Resource[Any], ...] = (
     PODS,
     REPLICA_SETS,
@@ -50,7 +54,9 @@ USUAL_KINDS: tuple[Resource[Any], ...] = (
     BUDGETS,
 )
 
+_NOT_FOLLOWED = ("events", "events.events.k8s.io", str(LEASES))
 _ABSENT_REMEMBERED = 1024
+_UNTIL_ALL_IS_KNOWN = timedelta(seconds=1)
 
 
 class Place(NamedTuple):
@@ -58,6 +64,10 @@ class Place(NamedTuple):
 
     kind: str
     key: str
+
+
+_SERVED = Place("", "")  # what is served may have changed
+_NODE_LEASES = Place(str(LEASES), "")
 
 
 class Garbage(Controller[Place]):
@@ -71,8 +81,57 @@ class Garbage(Controller[Place]):
         self._by_type = {(kind.api_version, kind.kind): kind for kind in kinds}
         self._known: dict[str, Place] = {}  # by uid
         self._absent: dict[str, None] = {}  # uids of owners that are gone for certain, the latest last
+        self._usual = set(self._kinds)  # others see to it that their caches run
+        self._tasks: asyncio.TaskGroup | None = None
+        self._followed: dict[str, asyncio.Task[None]] = {}  # the caches that only we have
+        self._has_asked = False
         for kind in kinds:
             caches.of(kind).subscribe(self._noting(kind))
+        self._definitions = caches.of(DEFINITIONS)
+        self._definitions.subscribe(lambda _, __: self.queue.add(_SERVED))
+
+    async def run(self) -> None:
+        """Work until cancelled; may be run again after that."""
+        for name in list(self._followed):
+            self._unfollow(name)
+        self._has_asked = False
+        async with asyncio.TaskGroup() as self._tasks:
+            for place in (_SERVED, _NODE_LEASES):
+                self.queue.add(place)
+            await self.queue.run()
+
+    async def _follow_what_is_served(self) -> None:
+        found = served_kinds(
+            await discover(self.client), self._definitions.all(), without={*self._usual, *_NOT_FOLLOWED}
+        )
+        for name in [name for name in self._followed if found.get(name) != self._kinds[name]]:
+            self._unfollow(name)
+        for name in [name for name in found if name not in self._followed]:
+            self._follow(name, found[name])
+        self._has_asked = True
+
+    def _knows_all(self) -> bool:
+        """Tell whether no dependent can be missing from our caches only because they have just begun."""
+        return self._has_asked and all(self.caches.of(self._kinds[name]).health().synced for name in self._followed)
+
+    def _follow(self, name: str, kind: Resource[Any]) -> None:
+        if self._tasks is None:
+            raise RuntimeError("the garbage collector is not running")
+        is_shared = self.caches.has(kind)
+        self._kinds[name] = self._by_type[kind.api_version, kind.kind] = kind
+        cache = self.caches.of(kind)
+        cache.subscribe(self._noting(kind))
+        if is_shared:
+            self._usual.add(name)
+        else:
+            self._followed[name] = self._tasks.create_task(cache.run())
+
+    def _unfollow(self, name: str) -> None:
+        kind = self._kinds.pop(name)
+        self._by_type.pop((kind.api_version, kind.kind), None)
+        self.caches.forget(kind)
+        self._followed.pop(name).cancel()
+        self._known = {uid: place for uid, place in self._known.items() if place.kind != name}
 
     def _noting(self, kind: Resource[Any]) -> Callable[[Owned | None, Owned | None], None]:
         name = str(kind)
@@ -81,6 +140,8 @@ class Garbage(Controller[Place]):
             if new is None:
                 if old is not None:
                     self._note_gone(old)
+                if kind is NODES:
+                    self.queue.add(_NODE_LEASES)
                 return
             place = Place(name, new.key)
             self._known[new.uid] = place
@@ -112,27 +173,38 @@ class Garbage(Controller[Place]):
 
     async def sync(self, key: Place) -> datetime | None:
         """Delete or free an object, or let an owner go."""
-        thing, kind = self._at(key), self._kinds[key.kind]
+        if key == _SERVED:
+            await self._follow_what_is_served()
+            return None
+        if key == _NODE_LEASES:
+            for lease in (await self.client.list(LEASES.of(Owned))).items:
+                await self._collect(LEASES, lease)
+            return None
+        thing = self._at(key)
         if thing is None:
             return None
-        if thing.deleting:
-            if ORPHAN in thing.metadata.finalizers:
-                await self._orphan_dependents(kind, thing)
-            elif FOREGROUND in thing.metadata.finalizers:
-                await self._delete_dependents(kind, thing)
-            return None
+        kind = self._kinds[key.kind]
+        if not thing.deleting:
+            await self._collect(kind, thing)
+        elif not self._knows_all():
+            return self.clock.now() + _UNTIL_ALL_IS_KNOWN
+        elif ORPHAN in thing.metadata.finalizers:
+            await self._orphan_dependents(kind, thing)
+        elif FOREGROUND in thing.metadata.finalizers:
+            await self._delete_dependents(kind, thing)
+        return None
+
+    async def _collect(self, kind: Resource[Any], thing: Owned) -> None:
+        """Delete what has lost its owners; if it has one left, it forgets the others."""
         solid: list[OwnerReference] = []
         lost: list[OwnerReference] = []
         for owner in thing.metadata.owner_references:
             (solid if await self._is_solid(thing, owner) else lost).append(owner)
-        if not lost:
-            return None
-        if solid:
+        if lost and solid:
             await self._disown(kind, thing, lost)
-        else:
+        elif lost:
             propagation = "Foreground" if self._waits_for(thing, lost) else "Background"
             await edge.delete(self.client, kind, thing, propagation=propagation, unchanged=True)
-        return None
 
     async def _is_solid(self, thing: Owned, owner: OwnerReference) -> bool:
         """Tell whether an owner is there and keeps what it owns."""
@@ -191,7 +263,8 @@ class Garbage(Controller[Place]):
         await edge.change(self.client, kind, thing, {"metadata": {"finalizers": left}})
 
     def _at(self, place: Place) -> Owned | None:
-        found: Owned | None = self.caches.of(self._kinds[place.kind]).get(place.key)
+        kind = self._kinds.get(place.kind)
+        found: Owned | None = None if kind is None else self.caches.of(kind).get(place.key)
         return found
 
     def _dependents(self, uid: str) -> list[tuple[Place, Owned]]:

@@ -2,9 +2,12 @@
 
 Follows `pkg/controller/namespace/deletion` of Kubernetes 1.36. What is served in a namespace is asked of the server, so
 that custom resources go too. Pods take their time to stop and others have finalizers; while something is left it is
-looked at again when one of the pods has gone, or after as long as those that are left may need.
+looked at again when one of the pods has gone, or after as long as those that are left may need. The status of the
+namespace tells what that is.
 """
 
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from random import Random
 from typing import Any
@@ -13,12 +16,23 @@ from haulout.errors import NotFound
 from haulout.kube.discovery import Discovery, Found, discover
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import Resource
+from haulout.sandbox.controllers import conditions, edge
 from haulout.sandbox.controllers.base import OwningController
 from haulout.sandbox.controllers.caches import Caches, in_namespace
 from haulout.sandbox.controllers.objects import NAMESPACES, Namespace, Owned, Pod
 
 FINALIZER = "kubernetes"
 
+_FINE = {
+    "NamespaceDeletionDiscoveryFailure": ("ResourcesDiscovered", "All resources successfully discovered"),
+    "NamespaceDeletionGroupVersionParsingFailure": ("ParsedGroupVersions", "All legacy kube types successfully parsed"),
+    "NamespaceDeletionContentFailure": (
+        "ContentDeleted",
+        "All content successfully deleted, may be waiting on finalization",
+    ),
+    "NamespaceContentRemaining": ("ContentRemoved", "All content successfully removed"),
+    "NamespaceFinalizersRemaining": ("ContentHasNoFinalizers", "All content-preserving finalizers finished"),
+}
 _NEXT_LOOK = timedelta(seconds=15)  # for what has finalizers: nobody tells when those will be gone
 
 
@@ -46,12 +60,16 @@ class Namespaces(OwningController):
         namespace = self._namespaces.get(key)
         if namespace is None or not namespace.deleting or FINALIZER not in namespace.spec.finalizers:
             return None
-        served = await discover(self.client)
-        left = [thing for each in contents(served) for thing in await self._emptied(each, namespace.name)]
-        if left or served.unavailable:
-            return next_look(left, self.clock.now())
-        await self._finalize(namespace)
-        return None
+        served, now = await discover(self.client), self.clock.now()
+        left = {each: await self._emptied(each, namespace.name) for each in contents(served)}
+        things = [thing for found in left.values() for thing in found]
+        if not things and not served.unavailable:
+            await self._finalize(namespace)
+            return None
+        seen = namespace.status
+        told = conditions_of(left, unavailable=served.unavailable, seen=seen.get("conditions") or [], now=now)
+        await edge.write_status(self.client, NAMESPACES, namespace, seen=seen, wanted={"conditions": told})
+        return next_look(things, now)
 
     async def _emptied(self, resource: Resource[Owned], namespace: str) -> list[Owned]:
         """Delete all objects of a kind; return those that are still there."""
@@ -80,6 +98,42 @@ def contents(served: Discovery) -> list[Resource[Owned]]:
         if each.namespaced and {"list", "deletecollection"} <= set(each.verbs)
     ]
     return [_resource(each) for each in sorted(found, key=lambda each: each.kind == "Event")]
+
+
+def conditions_of(
+    left: Mapping[Resource[Owned], Iterable[Owned]], *, unavailable: Iterable[str], seen: list[RawObject], now: datetime
+) -> list[RawObject]:
+    """Return the conditions of a namespace: what holds up its end."""
+    counts = {f"{each.plural}.{each.group}": len(list(found)) for each, found in left.items()}
+    held = Counter(name for found in left.values() for thing in found for name in thing.metadata.finalizers)
+    groups = sorted(unavailable)
+    failing = f"Discovery failed for some groups, {len(groups)} failing: {', '.join(groups)}" if groups else ""
+    resources = _listed("Some resources are remaining", counts, "{} has {} resource instances")
+    finalizers = _listed("Some content in the namespace has finalizers remaining", held, "{} in {} resource instances")
+    wanted = [
+        _condition("NamespaceDeletionDiscoveryFailure", failing, "DiscoveryFailed"),
+        _condition("NamespaceDeletionGroupVersionParsingFailure", "", ""),
+        _condition("NamespaceDeletionContentFailure", "", ""),
+        _condition("NamespaceContentRemaining", resources, "SomeResourcesRemain"),
+        _condition("NamespaceFinalizersRemaining", finalizers, "SomeFinalizersRemain"),
+    ]
+    before = {it["type"]: it for it in seen}
+    return [it | {"lastTransitionTime": _since(before.get(it["type"]), it, now)} for it in wanted]
+
+
+def _listed(head: str, counts: Mapping[str, int], text: str) -> str:
+    told = sorted(text.format(name, count) for name, count in counts.items() if count)
+    return f"{head}: {', '.join(told)}" if told else ""
+
+
+def _condition(kind: str, problem: str, reason: str) -> RawObject:
+    fine, message = _FINE[kind]
+    return conditions.made(kind, holds=bool(problem), reason=reason if problem else fine, message=problem or message)
+
+
+def _since(before: RawObject | None, condition: RawObject, now: datetime) -> str:
+    same = before is not None and before["status"] == condition["status"]
+    return str(before["lastTransitionTime"]) if before is not None and same else conditions.stamp(now)
 
 
 def next_look(left: list[Owned], now: datetime) -> datetime:

@@ -464,6 +464,7 @@ class Namespace(Owned, frozen=True):
     """A namespace."""
 
     spec: NamespaceSpec = NamespaceSpec()
+    status: RawObject = msgspec.field(default_factory=dict)
 
 
 PODS = resources.PODS.of(Pod)
