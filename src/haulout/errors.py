@@ -3,7 +3,8 @@
     HauloutError
     ├── UsageError                  what the user typed makes no sense; exit code 2
     ├── ConfigError                 a file makes no sense: names file, line, key and what was expected
-    │   └── KubeconfigError         the way to the cluster is not described well
+    │   ├── KubeconfigError         the way to the cluster is not described well
+    │   └── PolicyError             a drain policy makes no sense: all that is wrong with it
     ├── LeadershipLost              a write was refused because this process may no longer lead
     ├── LockHeld                    somebody else holds the named lock: who, and until when
     └── KubeError                   talking to a cluster failed
@@ -55,6 +56,14 @@ class ConfigError(HauloutError):
 
 class KubeconfigError(ConfigError):
     """The way to the cluster is not described well."""
+
+
+class PolicyError(ConfigError):
+    """A drain policy makes no sense."""
+
+    def __init__(self, problems: Sequence[str], *, file: str | None = None) -> None:
+        self.problems = tuple(problems)
+        super().__init__("; ".join(problems), file=file)
 
 
 class LeadershipLost(HauloutError):

@@ -291,13 +291,15 @@ class Client:
         uid: str | None = None,
         grace: timedelta | None = None,
         dry_run: bool = False,
+        api_version: str = "policy/v1",
     ) -> None:
         """Ask a pod to leave, if it is still the one with this `uid` and its disruption budgets allow it.
 
-        `TooManyRequests` is the answer "not now", from a budget or a webhook, and is never repeated here.
+        `TooManyRequests` is the answer "not now", from a budget or a webhook, and is never repeated here. Servers
+        before Kubernetes 1.22 want another `api_version`.
         """
         eviction = {
-            "apiVersion": "policy/v1",
+            "apiVersion": api_version,
             "kind": "Eviction",
             "metadata": {"name": name, "namespace": namespace},
             "deleteOptions": _delete_options(uid=uid, grace=grace),

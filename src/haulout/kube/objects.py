@@ -125,10 +125,11 @@ class Node(Object, frozen=True):
 
 
 class Volume(Base, frozen=True):
-    """Of a pod's volume only whether deleting the pod loses its data."""
+    """Of a pod's volume only whether deleting the pod loses its data, and whether other nodes will need it next."""
 
     name: str = ""
     empty_dir: RawObject | None = None
+    persistent_volume_claim: RawObject | None = None
 
 
 class PodSpec(Base, frozen=True):

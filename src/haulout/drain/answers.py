@@ -1,0 +1,114 @@
+"""What the server was asked about things around the pods: their DaemonSets, their namespaces, the node.
+
+An answer is kept for as long as the drain lasts. A question that failed counts as answered with the failure, which
+holds up only the pods that it is about, and is asked again after a while.
+"""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from haulout.core.backoff import Backoff
+from haulout.drain.selection import DaemonSetAnswer
+from haulout.drain.sorting import Question
+from haulout.errors import ApiError, KubeError, NotFound
+from haulout.kube.client import Client
+from haulout.kube.objects import Node, Object
+from haulout.kube.resources import NAMESPACES, NODES, Resource
+
+DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", namespaced=True, model=Object)
+
+_BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=1), jitter=0.2)
+_WITHIN = timedelta(seconds=10)
+_NODE_IS_FRESH = timedelta(minutes=1)
+
+
+class Answers:
+    """The answers of one drain."""
+
+    def __init__(self, client: Client) -> None:
+        self.daemon_sets: dict[str, DaemonSetAnswer] = {}
+        self.namespaces: dict[str, Mapping[str, str] | str] = {}
+        self._client = client
+        self._clock = client.clock
+        self._node: tuple[bool, datetime] | None = None
+        self._failures: dict[Question, tuple[int, datetime]] = {}  # how many in a row, when to ask again
+        self._asking: set[Question] = set()
+
+    @property
+    def node_ready(self) -> bool | None:
+        """Whether the node is ready; None if that was not asked of late."""
+        if self._node is None or self._clock.now() >= self._node[1] + _NODE_IS_FRESH:
+            return None
+        return self._node[0]
+
+    @property
+    def wakes_at(self) -> datetime | None:
+        """When the next question is to be repeated."""
+        return min((at for question, (_, at) in self._failures.items() if question not in self._asking), default=None)
+
+    def open(self, wanted: tuple[Question, ...]) -> list[Question]:
+        """Return what is to be asked now: what is wanted, and what failed some time ago; each is then under way."""
+        now = self._clock.now()
+        due = [question for question, (_, at) in self._failures.items() if at <= now]
+        asked = [it for it in dict.fromkeys((*wanted, *due)) if it not in self._asking]
+        asked = [it for it in asked if it in due or it not in self._failures]
+        self._asking.update(asked)
+        return asked
+
+    async def ask(self, question: Question) -> None:
+        """Get one answer."""
+        try:
+            async with asyncio.timeout(_WITHIN.total_seconds()):
+                failed = await self._ask(question)
+        except TimeoutError:
+            failed = f"no answer about {question.kind} {question.key} within {_WITHIN.total_seconds():g} s"
+        finally:
+            self._asking.discard(question)
+        if not failed:
+            self._failures.pop(question, None)
+            return
+        self._fail(question, failed)
+        failures = self._failures.get(question, (0, None))[0] + 1
+        again_at = self._clock.now() + _BACKOFF.delay(failures, self._client.random)
+        self._failures[question] = failures, again_at
+
+    async def _ask(self, question: Question) -> str:
+        """Get one answer; return why there is none."""
+        try:
+            await self._learn(question)
+        except KubeError as error:
+            return error.message if isinstance(error, ApiError) else str(error)
+        return ""
+
+    async def _learn(self, question: Question) -> None:
+        namespace, _, name = question.key.rpartition("/")
+        match question.kind:
+            case "daemonset":
+                self.daemon_sets[question.key] = await self._daemon_set(name, namespace)
+            case "namespace":
+                self.namespaces[name] = (await self._client.get(NAMESPACES, name)).metadata.labels
+            case _:
+                self._node = await self._is_ready(name), self._clock.now()
+
+    async def _daemon_set(self, name: str, namespace: str) -> DaemonSetAnswer:
+        try:
+            await self._client.get(DAEMON_SETS, name, namespace=namespace)
+        except NotFound as error:
+            return DaemonSetAnswer(error.message, is_missing=True)
+        return DaemonSetAnswer()
+
+    async def _is_ready(self, name: str) -> bool:
+        try:
+            node: Node = await self._client.get(NODES, name)
+        except NotFound:
+            return False
+        return any(it.type == "Ready" and it.status == "True" for it in node.status.conditions)
+
+    def _fail(self, question: Question, problem: str) -> None:
+        if question.kind == "daemonset":
+            self.daemon_sets[question.key] = DaemonSetAnswer(problem)
+        elif question.kind == "namespace":
+            self.namespaces[question.key] = problem
+        else:
+            self._node = True, self._clock.now()

@@ -1,0 +1,205 @@
+"""Why a pod does not leave: who says no, in numbers where there are any, and what a person can do about it.
+
+    blocker = refused(pod, error)              # an eviction that was answered with "not now" or "no"
+    blocker = lingering(pod, node_ready=…)     # one that was accepted, but the pod does not go
+
+A blocker is a value. Status, events, the command line, metrics and the dashboard all show the same one. It does not
+know since when it has been there: whoever keeps it does.
+
+The texts it reads are those of the eviction subresource (`pkg/registry/core/pod/storage/eviction.go` of Kubernetes) and
+of admission webhooks. What it does not recognise is shown as it came.
+"""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from haulout.drain.selection import controller_of
+from haulout.errors import ApiError, Forbidden, KubeError, ServerFailure, TooManyRequests
+from haulout.kube.objects import Pod
+
+_BUDGET = re.compile(r"The disruption budget (?P<name>\S+) (?P<rest>.*)", re.DOTALL)
+_NUMBERS = re.compile(r"needs (?P<needed>[0-9]+) healthy pods and has (?P<healthy>[0-9]+) currently")
+_WEBHOOK = re.compile(r'admission webhook "(?P<name>[^"]+)" denied the request: ?(?P<said>.*)', re.DOTALL)
+_SEVERAL = "has more than one PodDisruptionBudget"
+_EVACUATES = (
+    "Eviction triggered evacuation",
+    "Evacuation in progress",
+)  # KubeVirt moves the machine, then the pod goes
+
+# A kubelet kills what does not end within its grace period, and then needs a moment to say so.
+_KUBELET_NEEDS = timedelta(seconds=15)
+
+
+class Kind(StrEnum):
+    """What kind of thing stands in the way."""
+
+    BUDGET = "DisruptionBudget"
+    SEVERAL_BUDGETS = "SeveralDisruptionBudgets"
+    WEBHOOK = "AdmissionWebhook"
+    MIGRATION = "Migration"
+    NAMESPACE = "TerminatingNamespace"
+    PERMISSION = "Permission"
+    FINALIZER = "Finalizer"
+    KUBELET = "Kubelet"
+    THROTTLING = "Throttling"
+    API = "ApiError"
+    POLICY = "Policy"
+    COMPLETION = "Completion"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocker:
+    """What a pod waits for. `object` is to blame, `workload` is who owns the pod."""
+
+    kind: Kind
+    pod: str  # namespace/name
+    uid: str
+    object: str = ""  # such as `PodDisruptionBudget shop/cart`
+    workload: str = ""  # such as `ReplicaSet shop/cart-5d9`
+    reason: str  # a sentence without an end mark
+    advice: str = ""  # likewise; empty if there is nothing to do but wait
+
+    @property
+    def is_progress(self) -> bool:
+        """Tell whether things go their way, and waiting is all there is to do."""
+        return self.kind in (Kind.MIGRATION, Kind.THROTTLING, Kind.COMPLETION)
+
+    def __str__(self) -> str:
+        """Return it in one line."""
+        return f"{self.pod}: {self.reason}" + (f"; {self.advice}" if self.advice else "")
+
+
+def refused(pod: Pod, error: KubeError) -> Blocker:
+    """Return what stands in the way when an eviction of `pod` was answered with `error`."""
+    if not isinstance(error, ApiError):
+        return _blocker(Kind.API, pod, object="API server", reason=str(error))
+    budget = next((cause.message for cause in error.causes if cause.reason == "DisruptionBudget"), None)
+    if isinstance(error, TooManyRequests) and budget is not None:
+        return _by_budget(pod, budget)
+    if denied := _WEBHOOK.search(error.message):
+        return _by_webhook(pod, denied["name"], denied["said"])
+    if any(cause.reason == "NamespaceTerminating" for cause in error.causes):
+        return _blocker(
+            Kind.NAMESPACE,
+            pod,
+            object=f"Namespace {pod.namespace}",
+            reason=f"namespace {pod.namespace} is being deleted, and takes no evictions; its pods go with it",
+        )
+    return _by_server(pod, error)
+
+
+def lingering(pod: Pod, *, node_ready: bool, now: datetime) -> Blocker | None:
+    """Return why a pod that was told to go is still there; None while it has the right to be."""
+    ends, lingers_at = pod.metadata.deletion_timestamp, lingers_from(pod)
+    if ends is None or lingers_at is None or now < lingers_at:
+        return None
+    overdue = f"it should have been gone since {ends:%H:%M:%S} UTC"
+    if pod.metadata.finalizers:
+        names = ", ".join(pod.metadata.finalizers)
+        return _blocker(
+            Kind.FINALIZER,
+            pod,
+            reason=f"{overdue}, but finalizers hold it: {names}",
+            advice="find out why their controller does not take them off",
+        )
+    reason = f"{overdue}, but its kubelet does not confirm that it ended"
+    if node_ready:
+        advice = f"look at the kubelet and the container runtime of node {pod.spec.node_name}"
+    else:
+        advice = f"node {pod.spec.node_name} is not ready: once it is known to be off, delete the pod with force"
+    return _blocker(Kind.KUBELET, pod, object=f"Node {pod.spec.node_name}", reason=reason, advice=advice)
+
+
+def lingers_from(pod: Pod) -> datetime | None:
+    """Return the instant from which on a pod that was told to go has no right to be there any more."""
+    ends = pod.metadata.deletion_timestamp
+    return None if ends is None else ends + _KUBELET_NEEDS
+
+
+def forbidden_by_policy(pod: Pod, problem: str) -> Blocker:
+    """Return the blocker for a pod that came while its node was drained, and that the policy does not let go."""
+    return _blocker(
+        Kind.POLICY,
+        pod,
+        reason=f"the policy does not let it go: {problem}",
+        advice="delete it yourself, or allow it in the policy",
+    )
+
+
+def unknown(pod: Pod, problem: str) -> Blocker:
+    """Return the blocker for a pod of which something must be known that the server does not tell."""
+    return _blocker(Kind.API, pod, reason=f"cannot tell what may be done with it: {problem}")
+
+
+def running(pod: Pod, rule: str) -> Blocker:
+    """Return what is waited for when a rule lets a pod finish by itself."""
+    return _blocker(Kind.COMPLETION, pod, reason=f"rule {rule} lets it run until it has finished by itself")
+
+
+def workload_of(pod: Pod) -> str:
+    """Return who owns a pod, as `Kind namespace/name`; empty if nobody does."""
+    owner = controller_of(pod)
+    return "" if owner is None else f"{owner.kind} {pod.namespace}/{owner.name}"
+
+
+def _by_budget(pod: Pod, told: str) -> Blocker:
+    found = _BUDGET.search(told)
+    if found is None:
+        return _blocker(Kind.BUDGET, pod, reason=told)
+    name = f"PodDisruptionBudget {pod.namespace}/{found['name'].rstrip('.')}"
+    numbers = _NUMBERS.search(found["rest"])
+    if numbers is None:
+        return _blocker(Kind.BUDGET, pod, object=name, reason=f"{name} {found['rest'].rstrip('.')}")
+    needed, healthy = int(numbers["needed"]), int(numbers["healthy"])
+    reason = f"{name} needs {needed} healthy pods and {healthy} are"
+    if healthy < needed:
+        advice = "find out why pods of this workload are not ready"
+    else:
+        advice = "run more replicas, or let the budget allow a disruption"
+    return _blocker(Kind.BUDGET, pod, object=name, reason=reason, advice=advice)
+
+
+def _by_webhook(pod: Pod, name: str, said: str) -> Blocker:
+    if said.startswith(_EVACUATES):
+        return _blocker(Kind.MIGRATION, pod, object=f"webhook {name}", reason=said)
+    return _blocker(
+        Kind.WEBHOOK,
+        pod,
+        object=f"webhook {name}",
+        reason=f"webhook {name} denies the eviction: {said or 'it does not say why'}",
+        advice="ask those who run the webhook, or wait if it says that it is at work",
+    )
+
+
+def _by_server(pod: Pod, error: ApiError) -> Blocker:
+    if isinstance(error, TooManyRequests):
+        return _blocker(Kind.THROTTLING, pod, reason=f"the API server is throttling: {error.message}")
+    if isinstance(error, ServerFailure) and _SEVERAL in error.message:
+        return _blocker(
+            Kind.SEVERAL_BUDGETS,
+            pod,
+            reason="more than one PodDisruptionBudget selects the pod, and Kubernetes evicts no such pod",
+            advice=f"change the selectors in namespace {pod.namespace}, so that one budget selects it",
+        )
+    if isinstance(error, Forbidden):
+        return _blocker(
+            Kind.PERMISSION,
+            pod,
+            reason=f"not allowed: {error.message}",
+            advice="`haulout cluster-info` shows what is missing",
+        )
+    return _blocker(Kind.API, pod, reason=error.message)
+
+
+def _blocker(kind: Kind, pod: Pod, *, reason: str, object: str = "", advice: str = "") -> Blocker:  # noqa: A002 - the field's name
+    return Blocker(
+        kind=kind,
+        pod=pod.key,
+        uid=pod.uid,
+        object=object,
+        workload=workload_of(pod),
+        reason=" ".join(reason.split()),
+        advice=advice,
+    )

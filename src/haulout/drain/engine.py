@@ -1,0 +1,318 @@
+"""One drain: does what `haulout.drain.plan` decides, from the first look at a node's pods until it is empty.
+
+    drain = Drain(client, "n1", policy, lane=lane, on_progress=show)
+    outcome = await drain.run()
+
+It follows the node's pods by a watch, decides whenever something changed or an instant has come, and sends requests in
+parallel. It polls nothing. It reports values, and leaves logs, events and status to whoever runs it.
+
+- It ends when a list from the server, made after the last pod had been seen to go, shows that nothing is left; or
+  with a verdict. What it cannot do it tries again, at a pace that spares the server.
+- `change` gives it another policy and `stop` ends it, at any time: nothing is sent after that, and `run` returns as
+  soon as the requests under way are answered. Cancelling the task of `run` does not even wait for these.
+- All its tasks end with `run`. What a successor needs to go on is in `Progress.checkpoint`.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from haulout.core import duration
+from haulout.core.backoff import Backoff
+from haulout.drain import blockers, words
+from haulout.drain.answers import Answers
+from haulout.drain.memory import Checkpoint, Memory, budget_of
+from haulout.drain.openings import PREFIX, Openings
+from haulout.drain.plan import Action, Plan, View, decide
+from haulout.drain.pods import PodSource, Presence, WatchedPods, on_node
+from haulout.drain.policy import Policy
+from haulout.drain.progress import Ending, Outcome, Progress
+from haulout.drain.requests import Lane, is_gone
+from haulout.drain.selection import aggregate
+from haulout.drain.sorting import Question
+from haulout.errors import ApiError, KubeError
+from haulout.kube.client import Client
+from haulout.kube.resources import PODS
+
+_RETRY = Backoff(first=timedelta(seconds=5), factor=1.5, limit=timedelta(seconds=30), jitter=0.2)
+_NOTICED_ANYWAY = timedelta(seconds=30)  # for pods whose budget is watched
+_LONGEST_RETRY_AFTER = timedelta(minutes=5)
+_LIST_RETRY = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
+_FIRST_LOOK_REPORTED_EVERY = timedelta(seconds=5)
+_ANSWERED_WITHIN = timedelta(seconds=5)  # once it is to stop
+_NAMED = 5  # pods in a sentence
+_SENDING = "sending"  # the name of tasks
+
+
+class Drain:
+    """One node being emptied. `run` may be called once."""
+
+    def __init__(
+        self,
+        client: Client,
+        node: str,
+        policy: Policy,
+        *,
+        lane: Lane | None = None,
+        pods: PodSource | None = None,
+        checkpoint: Checkpoint | None = None,
+        on_progress: Callable[[Progress], object] | None = None,
+    ) -> None:
+        if not node:
+            raise ValueError("a drain needs the name of a node: pods that are on none would be meant otherwise")
+        self.node = node
+        self._client = client
+        self._clock = client.clock
+        self._policy = policy
+        self._lane = Lane(client) if lane is None else lane
+        self._source: PodSource = WatchedPods(client, node) if pods is None else pods
+        self._on_progress = on_progress
+        self._bell = asyncio.Event()
+        self._presence = Presence(self._source, changed=self._bell.set)
+        self._answers = Answers(client)
+        self._openings = Openings(client, opened=self._note_opening)
+        start = Checkpoint(started=self._clock.now()) if checkpoint is None else checkpoint
+        self._memory = Memory.resume(start)
+        self.progress = Progress(node=node, started=start.started, percent=start.percent)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._group: asyncio.TaskGroup | None = None
+        self._is_synced = False
+        self._is_stopping = False
+        self._is_listing = False
+        self._is_confirmed = False  # by a list that was made when nothing seemed to be left
+        self._list_failures = 0
+        self._list_again_at: datetime | None = None
+        self._list_problem = ""
+
+    # For others, at any time
+
+    def change(self, policy: Policy) -> None:
+        """Go on by another policy."""
+        self._policy = policy
+        self._bell.set()
+
+    def stop(self) -> None:
+        """Ask no further pod to leave, and let `run` return."""
+        self._is_stopping = True
+        self._bell.set()
+
+    def hurry(self, namespace: str) -> None:
+        """Ask pods of a namespace again that wait for a disruption budget: a pod became ready there."""
+        self._memory = self._memory.hurried(f"{PREFIX}{namespace}/", at=self._clock.now())
+        self._bell.set()
+
+    # The drain
+
+    async def run(self) -> Outcome:
+        """Drain the node; return how that ended."""
+        if self._group is not None:
+            raise RuntimeError(f"the drain of node {self.node} has run already: make another")
+        try:
+            async with asyncio.TaskGroup() as group:
+                self._group = group
+                self._start(self._follow())
+                self._start(self._first_look())
+                try:
+                    with self._presence.following():
+                        return await self._drain(group)
+                finally:
+                    self._openings.close()
+                    for task in self._tasks:
+                        task.cancel()
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+
+    async def _drain(self, group: asyncio.TaskGroup) -> Outcome:
+        while True:
+            self._bell.clear()
+            plan = self._decided() if self._is_synced else self._before_the_first_look()
+            self._memory = plan.memory
+            self._report(plan.progress)
+            if self._is_stopping:
+                return await self._stopped()
+            if outcome := self._ended(plan):
+                self._report(outcome.progress)
+                return outcome
+            self._act(plan)
+            self._openings.follow((it.blocker.object for it in plan.progress.blockers), group)
+            await self._rest(plan)
+
+    def _decided(self) -> Plan:
+        view = View(
+            node=self.node,
+            pods=self._presence.pods(),
+            daemon_sets=self._answers.daemon_sets,
+            namespaces=self._answers.namespaces,
+            node_ready=self._answers.node_ready,
+            trouble=self._source.trouble or self._list_problem,
+        )
+        return decide(view, self._memory, self._policy, now=self._clock.now())
+
+    def _before_the_first_look(self) -> Plan:
+        now, limit = self._clock.now(), self._policy.timeout
+        deadline = None if limit is None else self._memory.started + limit
+        progress = replace(self.progress, trouble=self._source.trouble, deadline=deadline)
+        late = deadline is not None and now >= deadline
+        look_again_at = now + _FIRST_LOOK_REPORTED_EVERY
+        return Plan(
+            memory=self._memory,
+            progress=progress,
+            wakes_at=look_again_at if deadline is None else min(deadline, look_again_at),
+            ending=Ending.TIMED_OUT if late else None,
+        )
+
+    def _ended(self, plan: Plan) -> Outcome | None:
+        match plan.ending:
+            case None:
+                self._is_confirmed = False
+                return None
+            case Ending.DRAINED if not self._is_confirmed:
+                return None
+            case Ending.DRAINED:
+                progress = replace(plan.progress, percent=100)
+                return Outcome(Ending.DRAINED, _drained(progress), progress)
+            case Ending.REFUSED:
+                return Outcome(Ending.REFUSED, aggregate(plan.problems), plan.progress, plan.problems)
+        why = _timed_out(plan.progress, self._policy.timeout)
+        return Outcome(Ending.TIMED_OUT, why, plan.progress)
+
+    def _act(self, plan: Plan) -> None:
+        for question in self._answers.open(plan.questions):
+            self._start(self._ask(question))
+        for action in plan.actions:
+            uid = action.pod.uid
+            self._memory = self._memory.ask(uid, action.rung, at=self._clock.now(), pace=action.pace)
+            self._openings.use(budget_of(action.pace))
+            self._start(self._perform(action), name=_SENDING)
+        wants_list = plan.verifies or plan.ending is Ending.DRAINED
+        may_list = self._list_again_at is None or self._list_again_at <= self._clock.now()
+        if wants_list and may_list and not self._is_listing:
+            self._is_listing = True
+            self._start(self._list())
+
+    async def _rest(self, plan: Plan) -> None:
+        """Wait until something happened, or an instant has come."""
+        wakes = (plan.wakes_at, self._answers.wakes_at, self._list_again_at)
+        instant = min((it for it in wakes if it is not None and it > self._clock.now()), default=None)
+        alarm = None if instant is None else self._clock.call_at(instant, self._bell.set)
+        try:
+            await self._bell.wait()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
+
+    async def _stopped(self) -> Outcome:
+        """Let the requests under way be answered, so that what is told is true."""
+        sending = [task for task in self._tasks if task.get_name() == _SENDING]
+        if sending:
+            await asyncio.wait(sending, timeout=_ANSWERED_WITHIN.total_seconds())
+        if self._is_synced:
+            self._report(self._decided().progress)
+        left = words.pods(len(self.progress.pods))
+        why = f"stopped before node {self.node} was drained; still to leave: {left}"
+        return Outcome(Ending.CANCELLED, why, self.progress)
+
+    def _report(self, progress: Progress) -> None:
+        if progress != self.progress:
+            self.progress = progress
+            if self._on_progress is not None:
+                self._on_progress(progress)
+
+    # What runs beside it
+
+    def _start(self, work: Coroutine[Any, Any, None], *, name: str | None = None) -> None:
+        if self._group is None:
+            raise RuntimeError("a drain that does not run starts nothing")
+        task = self._group.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _follow(self) -> None:
+        await self._source.run()
+
+    async def _first_look(self) -> None:
+        await self._source.wait_synced()
+        self._is_synced = True
+        self._bell.set()
+
+    async def _ask(self, question: Question) -> None:
+        await self._answers.ask(question)
+        self._bell.set()
+
+    async def _list(self) -> None:
+        """Have the server tell which pods are on the node right now."""
+        try:
+            page = await self._client.list(PODS, fields=on_node(self.node))
+        except KubeError as error:
+            self._list_failures += 1
+            self._list_problem = str(error)
+            wait = _LIST_RETRY.delay(self._list_failures, self._client.random)
+            self._list_again_at = self._clock.now() + wait
+        else:
+            self._list_failures, self._list_again_at, self._list_problem = 0, None, ""
+            self._presence.confirm(page)
+            self._memory = self._memory.verified(at=self._clock.now())
+            self._is_confirmed = True
+        finally:
+            self._is_listing = False
+            self._bell.set()
+
+    async def _perform(self, action: Action) -> None:
+        """Send one request, and remember what came of it."""
+        uid = action.pod.uid
+        try:
+            async with self._lane.gate:
+                if self._is_stopping:
+                    self._memory = self._memory.dropped(uid)
+                    return
+                await self._lane.send(action)
+        except KubeError as error:
+            self._note_refusal(action, error)
+        else:
+            wait = _NOTICED_ANYWAY if self._openings.is_followed(budget_of(action.pace)) else timedelta()
+            self._memory = self._memory.accepted(uid, at=self._clock.now(), wait=wait)
+        finally:
+            if self._openings.is_open(budget_of(action.pace)):
+                self._note_opening(budget_of(action.pace))
+            self._bell.set()
+
+    def _note_refusal(self, action: Action, error: KubeError) -> None:
+        uid, now = action.pod.uid, self._clock.now()
+        if is_gone(error):
+            self._memory = self._memory.vanished(uid, at=now, wait=_RETRY.first)
+            return
+        blocker = blockers.refused(action.pod, error)
+        asked_for = error.retry_after if isinstance(error, ApiError) else None
+        if asked_for is None and self._openings.is_followed(blocker.object):
+            asked_for = _NOTICED_ANYWAY
+        elif asked_for is None:
+            asked_for = _RETRY.delay(self._memory.refusals(uid, blocker) + 1, self._client.random)
+        wait = min(asked_for, _LONGEST_RETRY_AFTER)
+        self._memory = self._memory.refused(uid, blocker, at=now, wait=wait)
+
+    def _note_opening(self, budget: str) -> None:
+        """Ask the next pod that waits for a budget, which has room."""
+        self._memory = self._memory.hurried(budget, at=self._clock.now())
+        self._bell.set()
+
+
+def _drained(progress: Progress) -> str:
+    text = f"node {progress.node} is drained: {words.pods(progress.gone)} left it"
+    if progress.returning:
+        text += f"; these came back and stay, for they would come back again: {_some(progress.returning)}"
+    return text
+
+
+def _timed_out(progress: Progress, timeout: timedelta | None) -> str:
+    within = f" within {duration.format(timeout)}" if timeout is not None else ""
+    if not progress.pods:
+        return f"node {progress.node} was not drained{within}: {progress.trouble or 'its pods are not known'}"
+    left = f"{words.pods(len(progress.pods))} left: {_some(tuple(map(str, progress.pods)))}"
+    return f"node {progress.node} was not drained{within}, {left}"
+
+
+def _some(texts: tuple[str, ...]) -> str:
+    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
+    return "; ".join(texts[:_NAMED]) + more

@@ -1,0 +1,165 @@
+"""Where a drain learns which pods are on its node.
+
+There are two sources. `WatchedPods` opens one watch on the pods of the node. `SharedPods` looks into a cache of all
+pods that somebody else runs: for an operator that has one anyway, a hundred drains then cost no watch at all. Such a
+cache may be old, and that of an operator which was deposed without knowing it surely is. That is safe: each request
+carries the uid of the pod it is about, and a drain ends only after a list from the server has confirmed that it may.
+
+`Presence` puts together what the source shows and what the last list showed. Of two states of one pod the newer counts,
+and a pod that was seen to go stays gone, since no uid comes twice. So an event that was lost delays a drain, and cannot
+mislead it.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import Protocol
+
+from haulout.kube.cache import Cache, as_is, revision
+from haulout.kube.client import Client
+from haulout.kube.follow import Selection
+from haulout.kube.objects import Page, Pod
+from haulout.kube.resources import PODS
+
+BY_NODE = "node"
+
+
+def by_node(pod: Pod) -> Iterable[str]:
+    """Index a cache of pods by their nodes, as `SharedPods` wants it under the name `BY_NODE`."""
+    return (pod.spec.node_name,)
+
+
+def on_node(node: str) -> str:
+    """Return the field selector for the pods of a node."""
+    return f"spec.nodeName={node}"
+
+
+class PodSource(Protocol):
+    """The pods of one node, as far as they are known."""
+
+    async def run(self) -> object:
+        """Follow them until cancelled."""
+        ...
+
+    async def wait_synced(self) -> None:
+        """Return when all were seen once."""
+        ...
+
+    def pods(self) -> Iterable[Pod]:
+        """Return them."""
+        ...
+
+    def subscribe(self, handler: Callable[[Pod | None, Pod | None], None]) -> Callable[[], None]:
+        """Call `handler(old, new)` for each change of one of them; returns what ends that."""
+        ...
+
+    @property
+    def trouble(self) -> str:
+        """Why they may be out of date; empty if they are not."""
+        ...
+
+
+class WatchedPods:
+    """The pods of a node, by a watch of their own."""
+
+    def __init__(self, client: Client, node: str) -> None:
+        self._cache: Cache[Pod] = Cache(client, Selection(PODS, fields=on_node(node)), row=as_is)
+
+    async def run(self) -> None:
+        """Follow them until cancelled."""
+        await self._cache.run()
+
+    async def wait_synced(self) -> None:
+        """Return when all were seen once."""
+        await self._cache.wait_synced()
+
+    def pods(self) -> Iterable[Pod]:
+        """Return them."""
+        return self._cache.all()
+
+    def subscribe(self, handler: Callable[[Pod | None, Pod | None], None]) -> Callable[[], None]:
+        """Call `handler(old, new)` for each change."""
+        return self._cache.subscribe(handler)
+
+    @property
+    def trouble(self) -> str:
+        """Why they may be out of date."""
+        health = self._cache.health()
+        misfits = "; ".join(f"pod {key} cannot be read: {problem}" for key, problem in health.misfits.items())
+        return health.problem or misfits
+
+
+class SharedPods:
+    """The pods of a node, out of a cache of all pods that is indexed by `BY_NODE` and run by its owner."""
+
+    def __init__(self, cache: Cache[Pod], node: str) -> None:
+        self._cache = cache
+        self._node = node
+
+    async def run(self) -> None:
+        """Do nothing: the owner of the cache runs it."""
+
+    async def wait_synced(self) -> None:
+        """Return when all were seen once."""
+        await self._cache.wait_synced()
+
+    def pods(self) -> Iterable[Pod]:
+        """Return them."""
+        return self._cache.by(BY_NODE, self._node)
+
+    def subscribe(self, handler: Callable[[Pod | None, Pod | None], None]) -> Callable[[], None]:
+        """Call `handler(old, new)` for each change of one of them."""
+
+        def mine(old: Pod | None, new: Pod | None) -> None:
+            if any(pod is not None and pod.spec.node_name == self._node for pod in (old, new)):
+                handler(old, new)
+
+        return self._cache.subscribe(mine)
+
+    @property
+    def trouble(self) -> str:
+        """Why they may be out of date."""
+        return self._cache.health().problem or ""
+
+
+class Presence:
+    """The pods that are on a node, by all that is known."""
+
+    def __init__(self, source: PodSource, *, changed: Callable[[], None]) -> None:
+        self._source = source
+        self._changed = changed
+        self._gone: set[str] = set()
+        self._listed: dict[str, Pod] = {}
+
+    @contextmanager
+    def following(self) -> Iterator[None]:
+        """Take note of changes while the context lasts."""
+        end = self._source.subscribe(self._note)
+        try:
+            yield
+        finally:
+            end()
+
+    def pods(self) -> list[Pod]:
+        """Return the pods, in the order of their names."""
+        known = {pod.uid: pod for pod in self._source.pods()}
+        for uid, pod in self._listed.items():
+            if uid not in known or _revision(known[uid]) < _revision(pod):
+                known[uid] = pod
+        return sorted((pod for uid, pod in known.items() if uid not in self._gone), key=lambda pod: pod.key)
+
+    def confirm(self, page: Page[Pod]) -> None:
+        """Take what a list showed: what it lacks, and is not newer than it, is gone."""
+        self._listed = {pod.uid: pod for pod in page.items}
+        moment = revision(page.resource_version)
+        self._gone |= {
+            pod.uid for pod in self._source.pods() if pod.uid not in self._listed and _revision(pod) <= moment
+        }
+
+    def _note(self, old: Pod | None, new: Pod | None) -> None:
+        if old is not None and new is None:
+            self._gone.add(old.uid)
+        self._changed()
+
+
+def _revision(pod: Pod) -> int:
+    return revision(pod.resource_version)

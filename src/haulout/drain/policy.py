@@ -1,0 +1,185 @@
+"""How a node is to be emptied: what may be done to pods, in what order, and how long who may take.
+
+A policy is a value. By default it tries for ever and does nothing that a disruption budget forbids. Whoever wants more
+says so twice: with what may be done (`force`, `force_delete`) and with when (`eviction_timeout`, `deletion_timeout`).
+
+Rules are about some of the pods and have the meaning of Cluster API's MachineDrainRules: sorted by name, the first one
+that matches a pod counts; a pod that none matches is drained with order 0; lower orders leave first, and all of one
+order are gone before the next begins. A rule never makes a pod leave that kubectl's filters keep.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+
+from haulout.core import duration
+from haulout.drain.ladder import Limits
+from haulout.drain.selection import Filters
+from haulout.kube.objects import Pod
+from haulout.kube.selectors import EVERYTHING, Selector
+
+MOST_PARALLEL = 500
+
+
+_NO_FILTERS = Filters()
+
+
+class Behavior(StrEnum):
+    """What becomes of the pods of a rule; the words are Cluster API's."""
+
+    DRAIN = "Drain"
+    SKIP = "Skip"  # they stay
+    WAIT_COMPLETED = "WaitCompleted"  # nobody asks them to leave, but the drain waits until they have finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """Who leaves first within one order of the rules."""
+
+    by_priority: bool = False  # the least important first
+    storage_last: bool = False  # pods with a volume that moves with them
+    daemon_sets_last: bool = False  # of those that leave at all
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule:
+    """What holds for some of the pods. What it does not say is as the policy says."""
+
+    name: str
+    pods: Selector = EVERYTHING
+    namespaces: tuple[str, ...] = ()  # empty: all
+    namespace_selector: Selector | None = None
+    behavior: Behavior = Behavior.DRAIN
+    order: int | None = None  # None: 0, and only Drain may say another
+    grace_period: timedelta | None = None
+    eviction_timeout: timedelta | None = None
+    deletion_timeout: timedelta | None = None
+
+    def applies(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
+        """Tell whether the rule is about `pod`, whose namespace has these labels."""
+        if self.namespaces and pod.namespace not in self.namespaces:
+            return False
+        if self.namespace_selector is not None and not self.namespace_selector.matches(namespace_labels):
+            return False
+        return self.pods.matches(pod.metadata.labels)
+
+
+ANY_POD = Rule(name="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """How a node is to be emptied."""
+
+    filters: Filters = _NO_FILTERS
+    pod_selector: Selector = EVERYTHING  # other pods are not the drain's business
+    grace_period: timedelta | None = None  # instead of what each pod asks for
+    timeout: timedelta | None = None  # of the whole drain, which then ends with a verdict
+    eviction_timeout: timedelta | None = None  # of a pod, which is then deleted, whatever its budget says
+    deletion_timeout: timedelta | None = None  # of a pod that was told to go, which then gets no more time to end
+    force_delete: bool = False
+    disable_eviction: bool = False
+    parallel: int = 10  # requests under way for one node
+    order: Order = Order()
+    rules: tuple[Rule, ...] = ()
+    _sorted: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_sorted", tuple(sorted(self.rules, key=lambda rule: rule.name)))
+
+    @classmethod
+    def like_nmo(cls) -> "Policy":
+        """Return what the Node Maintenance Operator does: all pods but those of DaemonSets, for as long as it takes."""
+        return cls(filters=Filters(force=True, ignore_daemonsets=True, delete_emptydir_data=True))
+
+    @classmethod
+    def like_kubectl(
+        cls,
+        filters: Filters,
+        *,
+        grace_period: timedelta | None = None,
+        timeout: timedelta | None = None,
+        pod_selector: Selector = EVERYTHING,
+        disable_eviction: bool = False,
+    ) -> "Policy":
+        """Return what `kubectl drain` does with these flags."""
+        return cls(
+            filters=filters,
+            grace_period=grace_period,
+            timeout=timeout,
+            pod_selector=pod_selector,
+            disable_eviction=disable_eviction,
+        )
+
+    @property
+    def asks_for_namespaces(self) -> bool:
+        """Tell whether the labels of namespaces must be known to apply the rules."""
+        return any(rule.namespace_selector is not None for rule in self.rules)
+
+    def rule_for(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Rule:
+        """Return the rule that counts for `pod`."""
+        return next((rule for rule in self._sorted if rule.applies(pod, namespace_labels)), ANY_POD)
+
+    def limits_for(self, pod: Pod, rule: Rule) -> Limits:
+        """Return how far the drain may go with `pod`, and when; never further than the policy allows."""
+        override = _first(rule.grace_period, self.grace_period)
+        own = timedelta(seconds=pod.spec.termination_grace_period_seconds)
+        may_delete = self.filters.force
+        return Limits(
+            grace=own if override is None else override,
+            override=override,
+            evicts=not self.disable_eviction,
+            eviction_timeout=_first(rule.eviction_timeout, self.eviction_timeout) if may_delete else None,
+            deletion_timeout=_first(rule.deletion_timeout, self.deletion_timeout) if self.force_delete else None,
+        )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what makes no sense: the key, as it stands in a document, and what is wrong with it."""
+        yield from self._escalation_problems("", self.eviction_timeout, self.deletion_timeout, self.grace_period)
+        if self.force_delete and not any((self.deletion_timeout, *(rule.deletion_timeout for rule in self.rules))):
+            yield "forceDelete", "found true, expected a deletionTimeout beside it that says when"
+        escalation = (self.eviction_timeout or timedelta()) + (self.deletion_timeout or timedelta())
+        if self.timeout is not None and self.timeout <= escalation:
+            expected = f"more than evictionTimeout and deletionTimeout together, {duration.format(escalation)}"
+            yield "timeout", f"found {duration.format(self.timeout)}, expected {expected}"
+        if not 1 <= self.parallel <= MOST_PARALLEL:
+            yield "parallel", f"found {self.parallel}, expected a number from 1 to {MOST_PARALLEL}"
+        for number, rule in enumerate(self.rules):
+            yield from self._rule_problems(f"rules[{number}].", rule)
+        names = [rule.name for rule in self.rules]
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                yield f"rules[{number}].name", f"found {name!r} again, expected names that differ"
+
+    def _rule_problems(self, path: str, rule: Rule) -> Iterator[tuple[str, str]]:
+        if rule.namespaces and rule.namespace_selector is not None:
+            yield f"{path}namespaceSelector", "found beside namespaces, expected one of the two"
+        if rule.behavior is Behavior.DRAIN:
+            yield from self._escalation_problems(path, rule.eviction_timeout, rule.deletion_timeout, rule.grace_period)
+            return
+        given = {
+            "order": rule.order,
+            "gracePeriod": rule.grace_period,
+            "evictionTimeout": rule.eviction_timeout,
+            "deletionTimeout": rule.deletion_timeout,
+        }
+        for key, value in given.items():
+            if value is not None:
+                yield f"{path}{key}", f"found with behavior {rule.behavior}, expected only with {Behavior.DRAIN}"
+
+    def _escalation_problems(
+        self, path: str, eviction: timedelta | None, deletion: timedelta | None, grace: timedelta | None
+    ) -> Iterator[tuple[str, str]]:
+        if eviction is not None and not self.filters.force:
+            yield f"{path}evictionTimeout", "found without force, expected force: true, or no deletion after a time"
+        if eviction is not None and self.disable_eviction:
+            yield f"{path}evictionTimeout", "found with disableEviction, expected one of the two"
+        if deletion is not None and not self.force_delete:
+            yield f"{path}deletionTimeout", "found without forceDelete, expected forceDelete: true"
+        if grace == timedelta() and not self.force_delete:
+            yield f"{path}gracePeriod", "found 0s, which ends pods without any grace, expected forceDelete: true"
+
+
+def _first(*values: timedelta | None) -> timedelta | None:
+    return next((value for value in values if value is not None), None)

@@ -1,0 +1,108 @@
+"""How a drain stands and how it ended: what status, events, the command line, metrics and the dashboard show.
+
+All are values. Two of them are equal if there is nothing new to tell, so whoever shows them can leave it at that.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from haulout.drain.blockers import Blocker
+from haulout.drain.memory import Checkpoint
+
+
+class State(StrEnum):
+    """How it stands with one pod."""
+
+    QUEUED = "Queued"  # others leave first
+    EVICTING = "Evicting"  # it is being asked, or about to be
+    BLOCKED = "Blocked"  # somebody says no
+    FINISHING = "Finishing"  # nobody asks it to leave, but it is waited for
+    LEAVING = "Leaving"  # it was told to go and has time for that
+    OVERDUE = "Overdue"  # it should be gone
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What stands in the way, and since when."""
+
+    blocker: Blocker
+    since: datetime
+
+    def __str__(self) -> str:
+        """Return it in one line."""
+        return f"{self.blocker} (since {self.since:%H:%M:%S} UTC)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodProgress:
+    """How it stands with one pod that is still there."""
+
+    pod: str  # namespace/name
+    uid: str
+    state: State
+    words: str
+    since: datetime | None = None  # when its turn to leave came
+    next_at: datetime | None = None  # when something is done about it next, whatever else happens
+    standing: Standing | None = None
+
+    def __str__(self) -> str:
+        """Return it in one line."""
+        return f"{self.pod}: {self.words}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How a drain stands."""
+
+    node: str
+    started: datetime
+    total: int = 0  # pods that leave, or have left
+    gone: int = 0
+    leaving: int = 0  # told to go
+    percent: int = 0  # never goes back
+    pods: tuple[PodProgress, ...] = ()  # that are still there and are to leave
+    returning: tuple[str, ...] = ()  # pods that came back after one like them had been made to leave: they stay
+    warning: str = ""  # what people should know about what is lost or left
+    trouble: str = ""  # why what is said here may be old
+    deadline: datetime | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many pods are still to be told to go."""
+        return len(self.pods) - self.leaving
+
+    @property
+    def blockers(self) -> tuple[Standing, ...]:
+        """What stands in the way."""
+        return tuple(pod.standing for pod in self.pods if pod.standing is not None)
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """What a successor needs to go on from here."""
+        since = {pod.uid: pod.since for pod in self.pods if pod.since is not None}
+        return Checkpoint(started=self.started, since=since, gone=self.gone, percent=self.percent)
+
+
+class Ending(StrEnum):
+    """How a drain ended."""
+
+    DRAINED = "Drained"
+    REFUSED = "Refused"  # the policy does not let some pod go
+    TIMED_OUT = "TimedOut"
+    CANCELLED = "Cancelled"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How a drain ended, and how it stood then."""
+
+    ending: Ending
+    why: str  # in a sentence or two
+    progress: Progress
+    problems: tuple[str, ...] = ()  # of a policy that does not let some pod go, in kubectl's words
+
+    @property
+    def is_drained(self) -> bool:
+        """Tell whether nothing is left that was to leave."""
+        return self.ending is Ending.DRAINED

@@ -1,0 +1,183 @@
+"""Which pods of a node a drain makes leave: the rules of `kubectl drain`, in its order and with its words.
+
+A pod meets the rules one after the other until one says that it stays. It stays for a reason that is fine (`STAYS`: a
+DaemonSet's pod, a static pod, one that was given up), or for one that forbids the drain (`REFUSED`: it would be lost
+for good and nobody said that it may be). kubectl remembers only what the last rule said of a pod; here all that was
+said is kept, since a pod can have local storage and no controller as well.
+
+Follows `kubectl/pkg/drain/filters.go` of Kubernetes 1.36.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from haulout.kube.objects import OwnerReference, Pod
+from haulout.kube.rows import MIRROR_ANNOTATION
+
+FINISHED = ("Succeeded", "Failed")
+
+_DAEMON_SET_REFUSED = "DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"
+_DAEMON_SET_STAYS = "ignoring DaemonSet-managed Pods"
+_STORAGE_REFUSED = "Pods with local storage (use --delete-emptydir-data to override)"
+_STORAGE_LOST = "deleting Pods with local storage"
+_UNMANAGED_REFUSED = "Pods that declare no controller (use --force to override)"
+_UNMANAGED_LOST = "deleting Pods that declare no controller"
+_UNKNOWN = "unexpected error"
+
+
+class Fate(StrEnum):
+    """What becomes of a pod."""
+
+    LEAVES = "Leaves"
+    STAYS = "Stays"
+    REFUSED = "Refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filters:
+    """What a drain may do; the names are those of kubectl's flags."""
+
+    force: bool = False  # make pods leave that nobody will start again elsewhere
+    ignore_daemonsets: bool = False
+    delete_emptydir_data: bool = False
+    skip_wait_for_delete: timedelta = timedelta()  # after which a pod that does not end is given up; zero: never
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonSetAnswer:
+    """What the server said when it was asked for a pod's DaemonSet; nothing if that exists."""
+
+    problem: str = ""
+    is_missing: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What becomes of a pod, and what is to be said about it, in the order of the rules."""
+
+    pod: Pod
+    fate: Fate
+    warnings: tuple[str, ...] = ()
+    problem: str = ""  # why it is refused
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """The verdicts on all pods of a node."""
+
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def leaving(self) -> tuple[Pod, ...]:
+        """The pods to make leave."""
+        return tuple(verdict.pod for verdict in self.verdicts if verdict.fate is Fate.LEAVES)
+
+    @property
+    def refusals(self) -> tuple[str, ...]:
+        """Why the drain must not begin, one sentence for each reason; empty if it may."""
+        told = ((verdict.problem or _UNKNOWN, verdict.pod) for verdict in self.verdicts if verdict.fate is Fate.REFUSED)
+        return tuple(f"cannot delete {text}: {pods}" for text, pods in _grouped(told))
+
+    @property
+    def warning(self) -> str:
+        """What people should know before it begins, in one line; empty if nothing."""
+        told = ((text, verdict.pod) for verdict in self.verdicts for text in verdict.warnings)
+        return "; ".join(f"{text}: {pods}" for text, pods in _grouped(told))
+
+
+def select(
+    pods: Iterable[Pod], filters: Filters, *, daemon_set: Callable[[Pod], DaemonSetAnswer], now: datetime
+) -> Selected:
+    """Judge all pods of a node; `daemon_set` is asked about those that a DaemonSet controls."""
+    return Selected(tuple(judge(pod, filters, daemon_set=daemon_set, now=now) for pod in pods))
+
+
+def judge(pod: Pod, filters: Filters, *, daemon_set: Callable[[Pod], DaemonSetAnswer], now: datetime) -> Verdict:
+    """Judge one pod."""
+    warnings: list[str] = []
+    for fate, text in _said(pod, filters, daemon_set=daemon_set, now=now):
+        if fate is Fate.STAYS:
+            return Verdict(pod, fate, (text,) if text else ())
+        if fate is Fate.REFUSED:
+            return Verdict(pod, fate, tuple(warnings), text)
+        warnings.append(text)
+    return Verdict(pod, Fate.LEAVES, tuple(warnings))
+
+
+def _said(
+    pod: Pod, filters: Filters, *, daemon_set: Callable[[Pod], DaemonSetAnswer], now: datetime
+) -> Iterator[tuple[Fate, str]]:
+    """Yield what the rules have to say, in their order; whoever reads on has accepted what was said before."""
+    if is_given_up(pod, filters.skip_wait_for_delete, now=now):
+        yield Fate.STAYS, ""
+    alive = not is_finished(pod)
+    if alive and belongs_to_daemon_set(pod):
+        yield _about_daemon_set(daemon_set(pod), filters)
+    if is_static(pod):
+        yield Fate.STAYS, ""
+    if alive and has_local_storage(pod):
+        yield (Fate.LEAVES, _STORAGE_LOST) if filters.delete_emptydir_data else (Fate.REFUSED, _STORAGE_REFUSED)
+    if alive and controller_of(pod) is None:
+        yield (Fate.LEAVES, _UNMANAGED_LOST) if filters.force else (Fate.REFUSED, _UNMANAGED_REFUSED)
+
+
+def _about_daemon_set(answer: DaemonSetAnswer, filters: Filters) -> tuple[Fate, str]:
+    if not answer.problem:
+        return (Fate.STAYS, _DAEMON_SET_STAYS) if filters.ignore_daemonsets else (Fate.REFUSED, _DAEMON_SET_REFUSED)
+    orphaned = answer.is_missing and filters.force
+    return (Fate.LEAVES if orphaned else Fate.REFUSED), answer.problem
+
+
+def is_finished(pod: Pod) -> bool:
+    """Tell whether a pod has come to its end by itself."""
+    return pod.status.phase in FINISHED
+
+
+def is_static(pod: Pod) -> bool:
+    """Tell whether only its kubelet can stop a pod."""
+    return MIRROR_ANNOTATION in pod.metadata.annotations
+
+
+def has_local_storage(pod: Pod) -> bool:
+    """Tell whether data is lost with the pod."""
+    return any(volume.empty_dir is not None for volume in pod.spec.volumes)
+
+
+def controller_of(pod: Pod) -> OwnerReference | None:
+    """Return who replaces the pod when it is gone."""
+    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+
+
+def belongs_to_daemon_set(pod: Pod) -> bool:
+    """Tell whether one of Kubernetes' own DaemonSets controls the pod; those of other groups are not meant."""
+    owner = controller_of(pod)
+    return owner is not None and (owner.api_version, owner.kind) == ("apps/v1", "DaemonSet")
+
+
+def is_given_up(pod: Pod, patience: timedelta, *, now: datetime) -> bool:
+    """Tell whether a pod should have been gone for longer than `patience`, in whole seconds; never if that is zero.
+
+    The deletionTimestamp is the end of its grace period, so the patience counts from there.
+    """
+    ended = pod.metadata.deletion_timestamp
+    return bool(patience) and ended is not None and (now - ended) // _SECOND > patience // _SECOND
+
+
+def aggregate(problems: Sequence[str]) -> str:
+    """Return several problems in one line, as Kubernetes' tools join them."""
+    distinct = list(dict.fromkeys(problems))
+    return distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]"
+
+
+_SECOND = timedelta(seconds=1)
+
+
+def _grouped(told: Iterable[tuple[str, Pod]]) -> Iterator[tuple[str, str]]:
+    """Yield each text with the pods it is about, in the order in which they came."""
+    groups: dict[str, list[str]] = {}
+    for text, pod in told:
+        groups.setdefault(text, []).append(f"{pod.namespace}/{pod.name}")
+    for text, names in groups.items():
+        yield text, ", ".join(names)

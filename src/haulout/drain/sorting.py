@@ -1,0 +1,209 @@
+"""Who leaves, who stays, who forbids the drain: all pods of a node, judged and put into their waves.
+
+kubectl's filters judge first, then the first rule that matches. A pod that is to be kept by a rule is never a reason to
+refuse the drain: nothing happens to it. Where the server must be asked before a pod can be judged (is its DaemonSet
+still there, which labels has its namespace), the question is returned, and only that pod waits for the answer.
+
+Pods that came back stay as well: one was made to leave, one like it came, was made to leave, and here is the next. More
+of the same would be an endless game, so they are told of instead.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from haulout.drain import blockers
+from haulout.drain.blockers import Blocker
+from haulout.drain.memory import Memory
+from haulout.drain.policy import ANY_POD, Behavior, Policy, Rule
+from haulout.drain.selection import (
+    DaemonSetAnswer,
+    Fate,
+    Selected,
+    Verdict,
+    belongs_to_daemon_set,
+    controller_of,
+    is_finished,
+    is_given_up,
+    judge,
+)
+from haulout.drain.waves import Place, place_of
+from haulout.kube.objects import Pod
+
+_FIRST = Place(-(2**32))
+_RETURNS = 2  # the generation of pods from which on they are not made to leave again
+_SECOND = timedelta(seconds=1)
+
+
+class Question(NamedTuple):
+    """What must be asked: about a `daemonset`, a `namespace` or the `node`, by its key."""
+
+    kind: str
+    key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traveller:
+    """A pod that leaves, or is waited for."""
+
+    pod: Pod
+    rule: Rule
+    place: Place
+    blocker: Blocker | None = None  # why nobody asks it to leave now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sorted:
+    """All pods of a node."""
+
+    selected: Selected  # what kubectl's filters say of those that no rule keeps
+    travellers: tuple[Traveller, ...]
+    refused: tuple[tuple[Pod, Blocker], ...]
+    staying: frozenset[str]  # uids of those that the drain does not touch, and that have not finished either
+    returning: tuple[str, ...]
+    questions: tuple[Question, ...]
+    wakes: tuple[datetime, ...]  # when pods will be given up
+    current: Place  # whose turn it is
+
+
+def sort(
+    pods: Iterable[Pod],
+    memory: Memory,
+    policy: Policy,
+    *,
+    daemon_sets: Mapping[str, DaemonSetAnswer],
+    namespaces: Mapping[str, Mapping[str, str] | str],
+    now: datetime,
+) -> Sorted:
+    """Return who leaves and who does not."""
+    sorter = _Sorter(memory, policy, daemon_sets, namespaces, now)
+    for pod in pods:
+        if policy.pod_selector.matches(pod.metadata.labels):
+            sorter.take(pod)
+        else:
+            sorter.staying.append(pod.uid)
+    return sorter.sorted()
+
+
+class _Sorter:
+    """Takes pods one by one."""
+
+    def __init__(
+        self,
+        memory: Memory,
+        policy: Policy,
+        daemon_sets: Mapping[str, DaemonSetAnswer],
+        namespaces: Mapping[str, Mapping[str, str] | str],
+        now: datetime,
+    ) -> None:
+        self.memory = memory
+        self.policy = policy
+        self.daemon_sets = daemon_sets
+        self.namespaces = namespaces
+        self.now = now
+        self.verdicts: list[Verdict] = []
+        self.travellers: list[Traveller] = []
+        self.refused: list[tuple[Pod, Blocker]] = []
+        self.staying: list[str] = []
+        self.returning: list[str] = []
+        self.questions: list[Question] = []
+        self.wakes: list[datetime] = []
+
+    def sorted(self) -> Sorted:
+        """Return where all of them belong."""
+        return Sorted(
+            selected=Selected(tuple(self.verdicts)),
+            travellers=tuple(self.travellers),
+            refused=tuple(self.refused),
+            staying=frozenset(self.staying),
+            returning=tuple(self.returning),
+            questions=tuple(dict.fromkeys(self.questions)),
+            wakes=tuple(self.wakes),
+            current=min((it.place for it in self.travellers), default=_FIRST),
+        )
+
+    def take(self, pod: Pod) -> None:
+        """Put one pod where it belongs."""
+        patience = self.policy.filters.skip_wait_for_delete
+        if is_given_up(pod, patience, now=self.now):
+            return
+        if patience and pod.metadata.deletion_timestamp is not None:
+            self.wakes.append(pod.metadata.deletion_timestamp + patience + _SECOND)
+        if self._lacks_answer(pod):
+            return
+        verdict = judge(pod, self.policy.filters, daemon_set=self._daemon_set, now=self.now)
+        if verdict.fate is Fate.STAYS:
+            self._keep(verdict)
+            return
+        labels = self._labels(pod)
+        if isinstance(labels, str):
+            self._hold(pod, labels)
+            return
+        self._apply(self.policy.rule_for(pod, labels), verdict)
+
+    def _apply(self, rule: Rule, verdict: Verdict) -> None:
+        pod = verdict.pod
+        if rule.behavior is Behavior.SKIP:
+            self.staying.append(pod.uid)
+        elif rule.behavior is Behavior.WAIT_COMPLETED:
+            if not is_finished(pod):
+                self._travel(pod, rule, blockers.running(pod, rule.name))
+        elif verdict.fate is Fate.REFUSED and self._is_unknown(pod):
+            self._hold(pod, verdict.problem)
+        elif verdict.fate is Fate.REFUSED:
+            self.verdicts.append(verdict)
+            self.refused.append((pod, blockers.forbidden_by_policy(pod, verdict.problem)))
+        elif self._comes_back(pod):
+            self.staying.append(pod.uid)
+            self.returning.append(pod.key)
+        else:
+            self.verdicts.append(verdict)
+            self._travel(pod, rule)
+
+    def _travel(self, pod: Pod, rule: Rule, blocker: Blocker | None = None) -> None:
+        place = place_of(pod, rule, self.policy.order)
+        self.travellers.append(Traveller(pod=pod, rule=rule, place=place, blocker=blocker))
+
+    def _keep(self, verdict: Verdict) -> None:
+        self.verdicts.append(verdict)
+        self.staying.append(verdict.pod.uid)
+
+    def _hold(self, pod: Pod, problem: str) -> None:
+        self._travel(pod, ANY_POD, blockers.unknown(pod, problem))
+
+    def _comes_back(self, pod: Pod) -> bool:
+        leaving = pod.metadata.deletion_timestamp is not None
+        return not leaving and self.memory.traces[pod.uid].generation >= _RETURNS
+
+    # What the server must be asked
+
+    def _lacks_answer(self, pod: Pod) -> bool:
+        lacking = []
+        if self._asks_for_daemon_set(pod) and _daemon_set_key(pod) not in self.daemon_sets:
+            lacking.append(Question("daemonset", _daemon_set_key(pod)))
+        if self.policy.asks_for_namespaces and pod.namespace not in self.namespaces:
+            lacking.append(Question("namespace", pod.namespace))
+        self.questions += lacking
+        return bool(lacking)
+
+    def _asks_for_daemon_set(self, pod: Pod) -> bool:
+        return belongs_to_daemon_set(pod) and not is_finished(pod)
+
+    def _daemon_set(self, pod: Pod) -> DaemonSetAnswer:
+        return self.daemon_sets[_daemon_set_key(pod)]
+
+    def _is_unknown(self, pod: Pod) -> bool:
+        """Tell whether the pod is refused only because the server did not say whether its DaemonSet exists."""
+        if not self._asks_for_daemon_set(pod):
+            return False
+        answer = self._daemon_set(pod)
+        return bool(answer.problem) and not answer.is_missing
+
+    def _labels(self, pod: Pod) -> Mapping[str, str] | str:
+        return self.namespaces.get(pod.namespace, {})
+
+
+def _daemon_set_key(pod: Pod) -> str:
+    owner = controller_of(pod)
+    return f"{pod.namespace}/{owner.name if owner else ''}"

@@ -1,0 +1,46 @@
+"""In which waves pods leave: all of one wave are gone before the next begins.
+
+A pod's place is decided by the order of its rule first; then, if asked for, by what it is (pods with storage after the
+others, those of DaemonSets last of all) and by its priority, the least important first. Waiting for pods that finish by
+themselves holds up only higher orders, as in Cluster API, not the pods beside them.
+"""
+
+import math
+from typing import NamedTuple
+
+from haulout.drain.policy import Behavior, Order, Rule
+from haulout.drain.selection import belongs_to_daemon_set
+from haulout.kube.objects import Pod
+
+
+class Place(NamedTuple):
+    """Where a pod stands in the row; lower leaves first."""
+
+    order: int
+    rank: float = 0  # 1: has storage, 2: belongs to a DaemonSet
+    priority: float = 0
+
+    def __str__(self) -> str:
+        """Return it in words, as far as it says anything."""
+        words = [f"order {self.order}"] if self.order else []
+        words += [{1: "pods with storage", 2: "pods of DaemonSets"}[int(self.rank)]] if self.rank in (1, 2) else []
+        words += [f"priority {self.priority:.0f}"] if self.priority and math.isfinite(self.priority) else []
+        return ", ".join(words) or "order 0"
+
+
+def place_of(pod: Pod, rule: Rule, order: Order) -> Place:
+    """Return the place of a pod that its rule makes leave, or waits for."""
+    if rule.behavior is Behavior.WAIT_COMPLETED:
+        return Place(0, math.inf, math.inf)
+    return Place(rule.order or 0, _rank(pod, order), pod.spec.priority if order.by_priority else 0)
+
+
+def _rank(pod: Pod, order: Order) -> int:
+    if order.daemon_sets_last and belongs_to_daemon_set(pod):
+        return 2
+    return 1 if order.storage_last and has_storage(pod) else 0
+
+
+def has_storage(pod: Pod) -> bool:
+    """Tell whether the pod has a volume that outlives it, which its replacement will want."""
+    return any(volume.persistent_volume_claim is not None for volume in pod.spec.volumes)

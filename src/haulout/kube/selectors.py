@@ -1,0 +1,145 @@
+"""Label selectors: which labels an object must have to be meant.
+
+People write them in two ways, and both mean the same: as text (`app=cart,tier in (web,api),!canary`, as for `kubectl
+-l`), and as an object (`matchLabels`, `matchExpressions`), as it stands in other objects. A selector without any
+requirement means everything; that some places of Kubernetes take a missing one for nothing is their own business.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Labels = Mapping[str, str]
+
+_COMMA = re.compile(r",(?![^(]*\))")  # not those between parentheses
+_KEY = r"(?P<key>[^\s!=<>(),]+)"
+_EXISTS = re.compile(rf"(?P<absent>!?)\s*{_KEY}")
+_COMPARES = re.compile(rf"{_KEY}\s*(?P<operator>==|=|!=|>|<)\s*(?P<value>[^\s!=<>(),]*)")
+_SET = re.compile(rf"{_KEY}\s+(?P<operator>in|notin)\s*\((?P<values>[^()]*)\)")
+_NAME = re.compile(r"([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
+_OPERATORS = {"=": "In", "==": "In", "!=": "NotIn", "in": "In", "notin": "NotIn", ">": "Gt", "<": "Lt"}
+_WANTS_VALUES = {"In": True, "NotIn": True, "Exists": False, "DoesNotExist": False}
+
+
+class SelectorError(ValueError):
+    """What was given selects nothing that could be told: `path` is where, within the selector."""
+
+    def __init__(self, problem: str, *, path: str = "") -> None:
+        self.path = path
+        self.problem = problem
+        super().__init__(f"{path}: {problem}" if path else problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """One thing that labels must fulfil."""
+
+    key: str
+    operator: str  # In, NotIn, Exists, DoesNotExist, Gt, Lt
+    values: tuple[str, ...] = ()
+
+    def holds(self, labels: Labels) -> bool:
+        """Tell whether labels fulfil it; one that is not there is not any of `values`."""
+        found = labels.get(self.key)
+        match self.operator:
+            case "In":
+                return found is not None and found in self.values
+            case "NotIn":
+                return found is None or found not in self.values
+            case "Exists":
+                return found is not None
+            case "DoesNotExist":
+                return found is None
+        return _compares(found, self.operator, self.values[0])
+
+    def __str__(self) -> str:
+        match self.operator:
+            case "In" | "NotIn" if len(self.values) == 1:
+                return f"{self.key}{'=' if self.operator == 'In' else '!='}{self.values[0]}"
+            case "In" | "NotIn":
+                return f"{self.key} {self.operator.lower()} ({','.join(self.values)})"
+            case "Exists" | "DoesNotExist":
+                return self.key if self.operator == "Exists" else f"!{self.key}"
+        return f"{self.key}{'>' if self.operator == 'Gt' else '<'}{self.values[0]}"
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Requirements, all of which must be fulfilled."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Labels) -> bool:
+        """Tell whether an object with these labels is meant."""
+        return all(requirement.holds(labels) for requirement in self.requirements)
+
+    def __str__(self) -> str:
+        """Return it as text."""
+        return ",".join(map(str, self.requirements))
+
+
+EVERYTHING = Selector()
+
+
+def parse(text: str) -> Selector:
+    """Return the selector that `text` describes; raise `SelectorError` where kubectl would refuse it."""
+    if not text.strip():
+        return EVERYTHING
+    return Selector(tuple(_requirement(part.strip()) for part in _COMMA.split(text)))
+
+
+def from_object(selector: Mapping[str, Any]) -> Selector:
+    """Return what a LabelSelector object means; raise `SelectorError` where the API server would refuse it."""
+    for key in selector:
+        if key not in ("matchLabels", "matchExpressions"):
+            raise SelectorError("unknown, expected matchLabels or matchExpressions", path=str(key))
+    labels, expressions = selector.get("matchLabels") or {}, selector.get("matchExpressions") or []
+    if not isinstance(labels, Mapping):
+        raise SelectorError(f"found {labels!r}, expected labels and their values", path="matchLabels")
+    if not isinstance(expressions, list):
+        raise SelectorError(f"found {expressions!r}, expected a list", path="matchExpressions")
+    wanted = tuple(_checked(key, "In", (value,), path=f"matchLabels.{key}") for key, value in labels.items())
+    return Selector(wanted + tuple(_expression(it, f"matchExpressions[{n}]") for n, it in enumerate(expressions)))
+
+
+def _requirement(text: str) -> Requirement:
+    if found := _EXISTS.fullmatch(text):
+        return _checked(found["key"], "DoesNotExist" if found["absent"] else "Exists", ())
+    if found := _SET.fullmatch(text):
+        values = tuple(value.strip() for value in found["values"].split(","))
+        return _checked(found["key"], _OPERATORS[found["operator"]], values)
+    if found := _COMPARES.fullmatch(text):
+        return _checked(found["key"], _OPERATORS[found["operator"]], (found["value"],))
+    raise SelectorError(f"found {text!r}, expected such as app=cart, app!=cart, app in (cart,shop), app or !app")
+
+
+def _expression(it: Any, path: str) -> Requirement:
+    if not isinstance(it, Mapping):
+        raise SelectorError(f"found {it!r}, expected key, operator and values", path=path)
+    operator, values = it.get("operator"), it.get("values") or ()
+    if operator not in _WANTS_VALUES:
+        raise SelectorError(f"found {operator!r}, expected In, NotIn, Exists or DoesNotExist", path=f"{path}.operator")
+    if not isinstance(values, (list, tuple)) or bool(values) is not _WANTS_VALUES[operator]:
+        expected = "a list of values" if _WANTS_VALUES[operator] else "none"
+        raise SelectorError(f"found {values!r}, expected {expected} for {operator}", path=f"{path}.values")
+    return _checked(it.get("key"), operator, tuple(values), path=path)
+
+
+def _checked(key: Any, operator: str, values: tuple[Any, ...], *, path: str = "") -> Requirement:
+    prefix, _, name = key.rpartition("/") if isinstance(key, str) else ("", "", "")
+    if not _NAME.fullmatch(name) or (isinstance(key, str) and "/" in key and not _PREFIX.fullmatch(prefix)):
+        raise SelectorError(f"found {key!r}, expected the name of a label", path=path)
+    for value in values:
+        if not isinstance(value, str) or (value and not _NAME.fullmatch(value)):
+            raise SelectorError(f"found {value!r}, expected the value of a label", path=path)
+        if operator in ("Gt", "Lt") and not value.isdecimal():
+            raise SelectorError(f"found {value!r}, expected a whole number to compare {key} with", path=path)
+    return Requirement(key, operator, values)
+
+
+def _compares(found: str | None, operator: str, bound: str) -> bool:
+    if found is None or not found.isdecimal():
+        return False
+    return int(found) > int(bound) if operator == "Gt" else int(found) < int(bound)

@@ -1,0 +1,150 @@
+"""What stands in the way of a pod, told from what the server said."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from haulout.drain.blockers import Kind, lingering, refused
+from haulout.errors import ApiError, Cause, Forbidden, ServerFailure, TooManyRequests, Unreachable
+from haulout.kube.objects import Pod
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+VIOLATES = "Cannot evict pod as it would violate the pod's disruption budget."
+
+
+def a_pod(**metadata: Any) -> Pod:
+    owner = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "cart-5d9", "uid": "u", "controller": True}
+    named = {"name": "cart-0", "namespace": "shop", "uid": "uid-1", "ownerReferences": [owner]}
+    return msgspec.convert({"metadata": named | metadata, "spec": {"nodeName": "n1"}}, Pod)
+
+
+def by_budget(text: str) -> TooManyRequests:
+    cause = Cause("DisruptionBudget", "", text)
+    return TooManyRequests(VIOLATES, code=429, reason="TooManyRequests", causes=[cause])
+
+
+@pytest.mark.parametrize(
+    ("told", "reason", "advice"),
+    [
+        (
+            "The disruption budget cart needs 2 healthy pods and has 2 currently",
+            "PodDisruptionBudget shop/cart needs 2 healthy pods and 2 are",
+            "run more replicas, or let the budget allow a disruption",
+        ),
+        (
+            "The disruption budget cart needs 3 healthy pods and has 1 currently",
+            "PodDisruptionBudget shop/cart needs 3 healthy pods and 1 are",
+            "find out why pods of this workload are not ready",
+        ),
+        (
+            "The disruption budget cart is still being processed by the server.",
+            "PodDisruptionBudget shop/cart is still being processed by the server",
+            "",
+        ),
+        (
+            "The disruption budget cart does not allow evicting pods currently because it failed sync: no scale",
+            "PodDisruptionBudget shop/cart does not allow evicting pods currently because it failed sync: no scale",
+            "",
+        ),
+    ],
+)
+def test_a_budget_is_named_with_its_numbers(told: str, reason: str, advice: str) -> None:
+    blocker = refused(a_pod(), by_budget(told))
+    assert (blocker.kind, blocker.object) == (Kind.BUDGET, "PodDisruptionBudget shop/cart")
+    assert (blocker.reason, blocker.advice) == (reason, advice)
+    assert blocker.workload == "ReplicaSet shop/cart-5d9"
+
+
+def test_words_of_a_budget_that_nobody_knows_are_shown_as_they_are() -> None:
+    blocker = refused(a_pod(), by_budget("Come back\ntomorrow"))
+    assert (blocker.kind, blocker.reason) == (Kind.BUDGET, "Come back tomorrow")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (
+            ServerFailure("This pod has more than one PodDisruptionBudget, which the eviction …", code=500),
+            Kind.SEVERAL_BUDGETS,
+            "more than one PodDisruptionBudget selects the pod",
+        ),
+        (ServerFailure("etcdserver: request timed out", code=500), Kind.API, "etcdserver: request timed out"),
+        (TooManyRequests("the server is overloaded", code=429), Kind.THROTTLING, "the API server is throttling"),
+        (Forbidden('pods "cart-0" is forbidden: User "x" cannot create', code=403), Kind.PERMISSION, "not allowed"),
+        (
+            Forbidden("shop is being terminated", code=403, causes=[Cause("NamespaceTerminating", "", "")]),
+            Kind.NAMESPACE,
+            "namespace shop is being deleted",
+        ),
+        (
+            Forbidden('admission webhook "guard.example.dev" denied the request: not today', code=403),
+            Kind.WEBHOOK,
+            "webhook guard.example.dev denies the eviction: not today",
+        ),
+        (
+            TooManyRequests('admission webhook "guard.example.dev" denied the request: ', code=429),
+            Kind.WEBHOOK,
+            "webhook guard.example.dev denies the eviction: it does not say why",
+        ),
+        (
+            TooManyRequests(
+                'admission webhook "virt" denied the request: Evacuation in progress: VMI "shop/vm"', code=429
+            ),
+            Kind.MIGRATION,
+            'Evacuation in progress: VMI "shop/vm"',
+        ),
+        (ApiError("teapot", code=418), Kind.API, "teapot"),
+        (Unreachable("no answer within 30 s", sent=True), Kind.API, "no answer within 30 s"),
+    ],
+)
+def test_each_refusal_is_told_apart(error: Any, kind: Kind, words: str) -> None:
+    blocker = refused(a_pod(), error)
+    assert blocker.kind is kind
+    assert words in blocker.reason
+    assert blocker.pod == "shop/cart-0"
+
+
+def test_only_waiting_helps_while_a_machine_is_moved() -> None:
+    moving = refused(
+        a_pod(), TooManyRequests('admission webhook "v" denied the request: Evacuation in progress', code=429)
+    )
+    assert moving.is_progress
+    assert not refused(
+        a_pod(), by_budget("The disruption budget cart needs 2 healthy pods and has 2 currently")
+    ).is_progress
+
+
+@pytest.mark.parametrize("overdue_seconds", [-30, 0, 14])
+def test_a_pod_that_is_ending_blocks_nobody_while_its_time_runs(overdue_seconds: int) -> None:
+    ends = NOW - timedelta(seconds=overdue_seconds)
+    assert lingering(a_pod(deletionTimestamp=ends.isoformat()), node_ready=True, now=NOW) is None
+
+
+def test_a_pod_that_nobody_told_to_go_does_not_linger() -> None:
+    assert lingering(a_pod(), node_ready=True, now=NOW) is None
+
+
+def test_finalizers_are_named() -> None:
+    pod = a_pod(deletionTimestamp="2026-01-05T08:59:00Z", finalizers=["example.dev/keep"])
+    blocker = lingering(pod, node_ready=False, now=NOW)
+    assert blocker is not None
+    assert blocker.kind is Kind.FINALIZER
+    assert blocker.reason == "it should have been gone since 08:59:00 UTC, but finalizers hold it: example.dev/keep"
+
+
+@pytest.mark.parametrize(("node_ready", "advice"), [(True, "look at the kubelet"), (False, "node n1 is not ready")])
+def test_a_kubelet_that_does_not_answer_is_named(*, node_ready: bool, advice: str) -> None:
+    blocker = lingering(a_pod(deletionTimestamp="2026-01-05T08:59:00Z"), node_ready=node_ready, now=NOW)
+    assert blocker is not None
+    assert (blocker.kind, blocker.object) == (Kind.KUBELET, "Node n1")
+    assert advice in blocker.advice
+
+
+def test_a_blocker_reads_well_in_one_line() -> None:
+    told = "The disruption budget cart needs 2 healthy pods and has 2 currently"
+    assert str(refused(a_pod(), by_budget(told))) == (
+        "shop/cart-0: PodDisruptionBudget shop/cart needs 2 healthy pods and 2 are; "
+        "run more replicas, or let the budget allow a disruption"
+    )

@@ -1,0 +1,782 @@
+"""Draining nodes of a cluster in memory, on simulated time."""
+
+import asyncio
+from collections import Counter
+from dataclasses import replace
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.drain.blockers import Kind
+from haulout.drain.engine import Drain
+from haulout.drain.policy import Behavior, Order, Policy, Rule
+from haulout.drain.progress import Ending, State
+from haulout.drain.requests import Lane
+from haulout.errors import LeadershipLost
+from haulout.kube.objects import RawObject
+from haulout.kube.resources import PODS
+from haulout.kube.selectors import parse
+from haulout.kube.transport import Response
+from haulout.sandbox.cluster import Cluster
+from support.draining import DRAINER, SHOP, a_budget, a_pod, a_town, a_workload, is_ready
+
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+NMO = Policy.like_nmo()
+
+
+def kinds(drain: Drain) -> Counter[Kind]:
+    return Counter(it.blocker.kind for it in drain.progress.blockers)
+
+
+# How fast, and how cheaply
+
+
+async def test_a_node_is_empty_as_soon_as_its_slowest_pod_has_ended(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 20, on="n1", stop=lambda number: 0.5 + number * 2.5 / 19)
+        began = clock.monotonic()
+        outcome = await town.drain("n1")
+        assert clock.monotonic() - began < 1.05 * 3
+        assert (outcome.ending, outcome.progress.percent, outcome.progress.gone) == (Ending.DRAINED, 100, 20)
+        assert town.pods(on="n1") == []
+        assert len(town.line.requests) <= 1.5 * 20
+
+
+async def test_an_empty_node_is_drained_after_one_watch_and_one_list(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        assert (await town.drain("n1")).is_drained
+        assert len(town.line.requests) == 2
+
+
+async def test_no_more_requests_are_under_way_than_allowed(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 12, on="n1", stop=0)
+        town.line.faults.slow(SECOND, method="POST", path="/eviction", times=None)
+        assert (await town.drain("n1", replace(NMO, parallel=3))).is_drained
+        instants = Counter(it.at for it in town.line.requests if "/eviction" in it.request.path)
+        assert max(instants.values()) == 3
+        assert len(instants) == 4
+
+
+async def test_percent_never_goes_back_and_is_full_only_at_the_end(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 10, on="n1", stop=lambda number: number / 2)
+        running = town.start(town.new_drain("n1"))
+        await town.until(lambda: town.told[-1:] != [] and town.told[-1].percent >= 50)
+        for number in range(10):
+            town.put(a_pod(f"late-{number}", on="n1"))
+        assert (await running).is_drained
+        percents = [it.percent for it in town.told]
+        assert percents == sorted(percents)
+        assert percents.count(100) == 1
+        assert town.told[-1].total == 20
+
+
+# What stands in the way
+
+
+async def test_a_budget_that_blocks_is_named_with_its_numbers_and_the_others_leave(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        town.put(a_budget("cart", app="cart", maxUnavailable=0))
+        town.put(a_workload("StatefulSet", "cart", replicas=2))
+        await town.until(lambda: sum(map(is_ready, town.pods(app="cart"))) == 2)
+        await town.run_pods("web", 5, on="n1")
+        drain = town.new_drain("n1")
+        running = town.start(drain)
+        await town.until(lambda: len(town.pods(on="n1")) == 2)
+        standing = drain.progress.blockers[0]
+        assert standing.blocker.object == "PodDisruptionBudget shop/cart"
+        assert standing.blocker.reason == "PodDisruptionBudget shop/cart needs 2 healthy pods and 2 are"
+        assert standing.blocker.workload == "StatefulSet shop/cart"
+        await clock.sleep(10 * MINUTE)
+        assert not running.done()
+        assert drain.progress.blockers[0].since == standing.since
+        asked = len(town.evictions())
+        await clock.sleep(10 * MINUTE)
+        assert len(town.evictions()) - asked <= 30
+        town.put(a_budget("cart", app="cart", maxUnavailable=1))
+        town.api.remove("statefulsets", "cart", SHOP)
+        assert (await asyncio.wait_for(running, 120)).is_drained
+
+
+async def test_one_disruption_at_a_time_over_three_nodes(clock: Clock) -> None:
+    """No more than one pod is unavailable at any revision, and it does not cost many requests."""
+    async with a_town(clock, "n1", "n2", "n3", "n4") as town:
+        await town.cordon("n4")
+        town.put(a_workload("Deployment", "cart", replicas=9, ready=3))
+        town.put(a_budget("cart", app="cart", maxUnavailable=1))
+        await town.until(lambda: sum(map(is_ready, town.pods())) == 9)
+        await town.cordon("n1", "n2", "n3")
+        town.cluster.api.put(_schedulable(town.api.get("nodes", "n4")))
+        from_revision = town.api.revision
+        async with asyncio.TaskGroup() as group:
+            drains = [group.create_task(town.drain(node)) for node in ("n1", "n2", "n3")]
+        assert [it.result().ending for it in drains] == [Ending.DRAINED] * 3
+        assert {pod["spec"]["nodeName"] for pod in town.pods()} == {"n4"}
+        for revision in range(from_revision, town.api.revision + 1):
+            pods = town.api.objects("pods", at=revision)
+            assert sum(is_ready(pod) and "deletionTimestamp" not in pod["metadata"] for pod in pods) >= 8
+        assert len(town.evictions()) <= 5 * 9
+
+
+def _schedulable(node: RawObject) -> RawObject:
+    spec = {key: value for key, value in node["spec"].items() if key not in ("unschedulable", "taints")}
+    return {**node, "spec": spec}
+
+
+async def test_pods_behind_a_budget_leave_at_once_when_it_opens(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        town.put(a_workload("StatefulSet", "cart", replicas=8, podManagementPolicy="Parallel"))
+        town.put(a_budget("cart", app="cart", maxUnavailable=0))
+        await town.until(lambda: sum(map(is_ready, town.pods())) == 8)
+        await town.cordon("n1")
+        running = town.start(town.new_drain("n1"))
+        await clock.sleep(5 * MINUTE)
+        town.put(a_budget("cart", app="cart", maxUnavailable=8))
+        took = await town.until(running.done)
+        assert running.result().is_drained
+        assert took < 35
+        assert not town.pods(on="n1")
+
+
+async def test_pods_behind_a_budget_follow_each_other_as_fast_as_it_allows_with_few_requests(clock: Clock) -> None:
+    """Asking each of them every five seconds would take twice as long and four times the requests."""
+    async with a_town(clock, "n1", "n2") as town:
+        await town.cordon("n2")
+        town.put(a_workload("Deployment", "cart", replicas=10, ready=3))
+        town.put(a_budget("cart", app="cart", maxUnavailable=1))
+        await town.until(lambda: sum(map(is_ready, town.pods(on="n1"))) == 10)
+        town.api.put(_schedulable(town.api.get("nodes", "n2")))
+        await town.cordon("n1")
+        began = clock.monotonic()
+        assert (await town.drain("n1")).is_drained
+        assert clock.monotonic() - began < 10 * 3.2
+        assert len(town.line.requests) <= 3 * 10
+
+
+async def test_where_budgets_may_not_be_watched_pods_are_asked_at_the_usual_pace(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        town.put(a_workload("StatefulSet", "cart", replicas=4, ready=2))
+        town.put(a_budget("cart", app="cart", maxUnavailable=1))
+        await town.until(lambda: sum(map(is_ready, town.pods())) == 4)
+        await town.cordon("n1")
+        refusal = town.line.faults.before(path="/poddisruptionbudgets", answer=403, times=None)
+        assert (await asyncio.wait_for(town.drain("n1"), 120)).is_drained
+        assert refusal.hits == 1
+
+
+async def test_a_budget_that_is_deleted_forbids_nothing_from_then_on(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("cart", 3, on="n1")
+        town.put(a_budget("cart", app="cart", minAvailable=3))
+        running = town.start(town.new_drain("n1"))
+        await clock.sleep(10 * MINUTE)
+        town.api.remove("poddisruptionbudgets", "cart", SHOP)
+        assert await town.until(running.done) < 3
+
+
+async def test_a_budget_is_heard_of_again_after_its_watch_broke(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("cart", 3, on="n1")
+        town.put(a_budget("cart", app="cart", minAvailable=3))
+        broken = town.line.faults.break_stream(path="/poddisruptionbudgets", after=1, times=3)
+        running = town.start(town.new_drain("n1"))
+        await clock.sleep(10 * MINUTE)
+        assert broken.hits == 3
+        town.put(a_budget("cart", app="cart", minAvailable=0))
+        assert await town.until(running.done) < 3
+
+
+async def test_a_nudge_makes_a_drain_ask_again_without_waiting(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        town.put(a_workload("StatefulSet", "cart", replicas=2))
+        town.put(a_budget("cart", app="cart", maxUnavailable=0))
+        await town.until(lambda: sum(map(is_ready, town.pods())) == 2)
+        await town.cordon("n1")
+        drain = town.new_drain("n1")
+        running = town.start(drain)
+        await clock.sleep(5 * MINUTE)
+        town.put(a_budget("cart", app="cart", maxUnavailable=1))
+        await clock.sleep(SECOND)
+        drain.hurry(SHOP)
+        assert await town.until(running.done) < 3
+
+
+async def test_a_pod_under_two_budgets_is_told_of_and_the_others_leave(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("cart", 1, on="n1")
+        await town.run_pods("web", 3, on="n1")
+        town.put(a_budget("one", app="cart", minAvailable=0), a_budget("two", app="cart", minAvailable=0))
+        drain = town.new_drain("n1")
+        running = town.start(drain)
+        await town.until(lambda: town.names(on="n1") == ["cart-00"])
+        assert kinds(drain) == {Kind.SEVERAL_BUDGETS: 1}
+        town.api.remove("poddisruptionbudgets", "two", SHOP)
+        assert (await asyncio.wait_for(running, 120)).is_drained
+
+
+async def test_a_webhook_that_says_not_now_is_asked_until_it_agrees(clock: Clock) -> None:
+    """As KubeVirt does while it moves a virtual machine."""
+    said = 'admission webhook "virt.example" denied the request: Eviction triggered evacuation of VMI "shop/vm"'
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("vm", 1, on="n1")
+        refusal = town.line.faults.before(method="POST", path="/eviction", times=4, answer=_status(429, said))
+        drain = town.new_drain("n1")
+        running = town.start(drain)
+        await town.until(lambda: refusal.hits == 2)
+        assert kinds(drain) == {Kind.MIGRATION: 1}
+        assert all(it.blocker.is_progress for it in drain.progress.blockers)
+        assert (await asyncio.wait_for(running, 120)).is_drained
+
+
+async def test_a_terminating_namespace_is_waited_for(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 2, on="n1")
+        cause = {"reason": "NamespaceTerminating", "message": "namespace shop is being terminated"}
+        refusal = _status(403, 'pods "web-00" is forbidden: unable to create new content', cause)
+        town.line.faults.before(method="POST", path="/eviction", times=None, answer=refusal)
+        drain = town.new_drain("n1")
+        running = town.start(drain)
+        await clock.sleep(MINUTE)
+        assert kinds(drain) == {Kind.NAMESPACE: 2}
+        for name in town.names():
+            await town.cluster.client("namespaces").delete(PODS, name, namespace=SHOP)
+        assert (await asyncio.wait_for(running, 60)).is_drained
+
+
+async def test_a_finalizer_is_named_and_the_drain_ends_when_it_is_taken_off(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 1, on="n1", grace=5, meta={"finalizers": ["example.dev/hold"]})
+        drain = town.new_drain("n1")
+        running = town.start(drain)
+        await town.until(lambda: kinds(drain) == {Kind.FINALIZER: 1})
+        assert [it.state for it in drain.progress.pods] == [State.OVERDUE]
+        await clock.sleep(5 * MINUTE)
+        pod = town.api.get("pods", "web-00", SHOP)
+        pod["metadata"]["finalizers"] = []
+        town.api.put(pod)
+        town.api.remove("pods", "web-00", SHOP)
+        assert (await asyncio.wait_for(running, 10)).is_drained
+
+
+async def test_a_dead_kubelet_is_told_of_and_its_pods_can_be_given_up(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        await town.run_pods("web", 3, on="n1", grace=10)
+        town.cluster.kubelets.kill("n1")
+        await clock.sleep(2 * MINUTE)
+        drain = town.new_drain("n1")
+        running = town.start(drain)
+        await town.until(lambda: kinds(drain) == {Kind.KUBELET: 3})
+        assert "node n1 is not ready" in drain.progress.blockers[0].blocker.advice
+        before = len(town.line.requests)
+        await clock.sleep(10 * MINUTE)
+        assert not running.done()
+        assert len(town.line.requests) - before < 40
+        drain.change(replace(NMO, filters=replace(NMO.filters, skip_wait_for_delete=MINUTE)))
+        outcome = await asyncio.wait_for(running, 5)
+        assert (outcome.ending, outcome.progress.gone) == (Ending.DRAINED, 3)
+
+
+# Pods that are not what they were
+
+
+async def test_a_pod_replaced_under_its_name_elsewhere_is_left_alone(clock: Clock) -> None:
+    """B01."""
+    async with a_town(clock, "n1", "n2") as town:
+        await town.cordon("n2")
+        town.put(a_workload("StatefulSet", "cart", replicas=1))
+        town.put(a_budget("cart", app="cart", maxUnavailable=0))
+        await town.until(lambda: sum(map(is_ready, town.pods(on="n1"))) == 1)
+        town.api.put(_schedulable(town.api.get("nodes", "n2")))
+        await town.cordon("n1")
+        running = town.start(town.new_drain("n1"))
+        await clock.sleep(12 * SECOND)
+        await town.cluster.client("person").delete(PODS, "cart-0", namespace=SHOP)
+        assert (await asyncio.wait_for(running, 60)).is_drained
+        asked = len(town.evictions())
+        town.put(a_budget("cart", app="cart", maxUnavailable=1))
+        await clock.sleep(5 * MINUTE)
+        assert len(town.evictions()) == asked
+        replacement = town.pods(on="n2")[0]
+        assert is_ready(replacement)
+
+
+async def test_a_request_that_comes_too_late_does_not_hit_the_pod_that_took_the_name(clock: Clock) -> None:
+    """D2: the server refuses it by the uid, which counts as gone."""
+    async with a_town(clock, "n1", "n2") as town:
+        await town.run_pods("cart", 1, on="n1")
+        town.line.faults.slow(5 * SECOND, path="/eviction", times=1)
+        running = town.start(town.new_drain("n1"))
+        await clock.sleep(SECOND)
+        town.api.remove("pods", "cart-00", SHOP)
+        await town.run_pods("cart", 1, on="n2")
+        assert (await asyncio.wait_for(running, 30)).is_drained
+        await clock.sleep(MINUTE)
+        assert len(town.evictions()) == 1
+        assert [is_ready(pod) for pod in town.pods(on="n2")] == [True]
+
+
+async def test_pods_that_keep_coming_back_are_told_of_and_not_evicted_for_ever(clock: Clock) -> None:
+    """D12."""
+    async with a_town(clock, "n1", "n2") as town:
+        pinned: RawObject = {"nodeSelector": {"kubernetes.io/hostname": "n1"}, "tolerations": [{"operator": "Exists"}]}
+        town.put(a_workload("Deployment", "agent", replicas=2, **pinned))
+        await town.run_pods("web", 2, on="n1")
+        await town.until(lambda: sum(map(is_ready, town.pods(app="agent"))) == 2)
+        await town.cordon("n1")
+        outcome = await asyncio.wait_for(town.drain("n1"), 120)
+        assert outcome.is_drained
+        assert len(outcome.progress.returning) == 2
+        assert "came back" in outcome.why
+        agents = [name for name in town.evictions() if name.startswith("agent")]
+        assert len(agents) <= 4
+        assert len(agents) == len(set(agents))
+
+
+async def test_a_pod_that_comes_late_is_drained_too(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 2, on="n1", stop=3)
+        running = town.start(town.new_drain("n1"))
+        await clock.sleep(2 * SECOND)
+        town.put(a_pod("late", on="n1", stop=10))
+        outcome = await running
+        assert (outcome.ending, outcome.progress.gone) == (Ending.DRAINED, 3)
+        assert town.names() == []
+
+
+async def test_finished_pods_go_and_static_ones_stay(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        done = a_pod("done", on="n1")
+        done["status"] = {"phase": "Succeeded"}
+        static = a_pod("static", on="n1", meta={"annotations": {"kubernetes.io/config.mirror": "x"}})
+        static["status"] = {"phase": "Running"}
+        town.cluster.pause("kubelets")
+        town.put(done, static)
+        assert (await town.drain("n1", Policy())).is_drained
+        assert town.names() == ["static"]
+
+
+async def test_a_node_that_is_deleted_meanwhile_ends_the_drain(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        await town.run_pods("web", 3, on="n1", stop=600, grace=600)
+        running = town.start(town.new_drain("n1"))
+        await clock.sleep(5 * SECOND)
+        await town.cluster.kubelets.remove("n1")
+        if town.api.has("nodes", "n1"):
+            town.api.remove("nodes", "n1")
+        assert (await asyncio.wait_for(running, 300)).is_drained
+        assert town.names(on="n1") == []
+
+
+# What the policy says
+
+
+async def test_what_the_policy_forbids_is_said_before_any_pod_is_touched(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        town.put(a_workload("Deployment", "cart", replicas=2))
+        await town.run_pods("bare", 1, on="n1")
+        await town.until(lambda: len(town.pods(on="n1")) == 3)
+        outcome = await town.drain("n1", Policy())
+        assert outcome.ending is Ending.REFUSED
+        assert outcome.problems == (
+            "cannot delete Pods that declare no controller (use --force to override): shop/bare-00",
+        )
+        assert town.evictions() == []
+
+
+async def test_pods_of_daemon_sets_stay_and_each_set_is_asked_for_once(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        daemon_set = a_workload("DaemonSet", "agent", replicas=1)
+        del daemon_set["spec"]["replicas"]
+        town.put(daemon_set)
+        await town.until(lambda: sum(map(is_ready, town.pods(app="agent"))) == 1)
+        await town.run_pods("web", 2, on="n1")
+        outcome = await town.drain("n1")
+        assert outcome.is_drained
+        assert outcome.progress.warning.startswith("ignoring DaemonSet-managed Pods: shop/agent-")
+        assert [name[:5] for name in town.names()] == ["agent"]
+        assert len(town.line.asked(path="/daemonsets/")) == 1
+
+
+async def test_a_daemon_set_that_cannot_be_asked_for_holds_up_only_its_own_pod(clock: Clock) -> None:
+    """B04."""
+    async with a_town(clock, "n1") as town:
+        daemon_set = a_workload("DaemonSet", "agent", replicas=1)
+        del daemon_set["spec"]["replicas"]
+        town.put(daemon_set)
+        await town.until(lambda: sum(map(is_ready, town.pods(app="agent"))) == 1)
+        await town.run_pods("web", 3, on="n1")
+        town.line.faults.before(path="/daemonsets/", answer=500, times=12)
+        drain = town.new_drain("n1")
+        running = town.start(drain)
+        await town.until(lambda: len(town.pods(on="n1")) == 1)
+        assert not running.done()
+        assert kinds(drain) == {Kind.API: 1}
+        assert (await asyncio.wait_for(running, 120)).is_drained
+
+
+async def test_waves_leave_one_after_the_other(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 2, on="n1", stop=2)
+        await town.run_pods("vital", 2, on="n1", stop=2, priority=1000)
+        await town.run_pods("store", 2, on="n1", stop=2)
+        rules = (Rule(name="stores", pods=parse("app=store"), order=10),)
+        policy = replace(NMO, rules=rules, order=Order(by_priority=True))
+        drain = town.new_drain("n1", policy)
+        running = town.start(drain)
+        await clock.sleep(SECOND)
+        queued = [it.words for it in drain.progress.pods if it.state is State.QUEUED]
+        assert queued == ["leaves after those of order 0"] * 4
+        assert (await running).is_drained
+        assert [name[:3] for name in town.evictions()] == ["web", "web", "vit", "vit", "sto", "sto"]
+        deleted = [it for it in town.api.history if it.after is None and "/pods/" in it.path]
+        assert [it.path.rpartition("/")[2][:3] for it in deleted] == ["web", "web", "vit", "vit", "sto", "sto"]
+
+
+async def test_a_rule_can_keep_pods_or_wait_for_their_end(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("kept", 1, on="n1")
+        await town.run_pods("batch", 1, on="n1", acts={"run-seconds": "300"}, restartPolicy="Never")
+        await town.run_pods("web", 1, on="n1")
+        rules = (
+            Rule(name="a", pods=parse("app=kept"), behavior=Behavior.SKIP),
+            Rule(name="b", pods=parse("app=batch"), behavior=Behavior.WAIT_COMPLETED),
+        )
+        drain = town.new_drain("n1", replace(NMO, rules=rules))
+        running = town.start(drain)
+        await town.until(lambda: not town.names(app="web"))
+        assert [it.state for it in drain.progress.pods] == [State.FINISHING]
+        await clock.sleep(2 * MINUTE)
+        assert not running.done()
+        outcome = await asyncio.wait_for(running, 300)
+        assert (outcome.ending, outcome.progress.gone) == (Ending.DRAINED, 2)
+        assert town.evictions() == ["web-00"]
+        assert sorted(town.names()) == ["batch-00", "kept-00"]
+
+
+async def test_rules_can_choose_by_the_labels_of_namespaces(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 2, on="n1")
+        namespace = town.api.get("namespaces", SHOP)
+        namespace["metadata"]["labels"] = {"tier": "calm"}
+        town.put(namespace)
+        keep = Rule(name="calm", namespace_selector=parse("tier=calm"), behavior=Behavior.SKIP)
+        assert (await town.drain("n1", replace(NMO, rules=(keep,)))).is_drained
+        assert len(town.names(on="n1")) == 2
+        assert len(town.line.asked(path="/namespaces/shop")) == 1
+
+
+async def test_a_blocked_pod_is_deleted_and_a_hanging_one_killed_on_time(clock: Clock) -> None:
+    policy = replace(
+        NMO, eviction_timeout=10 * MINUTE, deletion_timeout=5 * MINUTE, force_delete=True, timeout=30 * MINUTE
+    )
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("cart", 1, on="n1", stop=1, grace=60)
+        town.put(a_budget("cart", app="cart", minAvailable=1))
+        await town.run_pods("hang", 1, on="n1", acts={"hang": "true"}, grace=20)
+        running = town.start(town.new_drain("n1", policy))
+        began = clock.now()
+        assert (await running).is_drained
+        gone = {it.path.rpartition("/")[2]: it.at - began for it in town.api.history if it.after is None}
+        assert timedelta(minutes=5) <= gone["hang-00"] < timedelta(minutes=5, seconds=2)
+        assert timedelta(minutes=10) <= gone["cart-00"] < timedelta(minutes=10, seconds=3)
+
+
+async def test_without_leave_nothing_is_deleted_and_the_drain_ends_with_a_verdict(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("cart", 1, on="n1")
+        town.put(a_budget("cart", app="cart", minAvailable=1))
+        await town.run_pods("hang", 1, on="n1", acts={"hang": "true"}, grace=20)
+        began = clock.monotonic()
+        outcome = await town.drain("n1", replace(NMO, timeout=15 * MINUTE))
+        assert clock.monotonic() - began == pytest.approx(900, abs=0.1)
+        assert outcome.ending is Ending.TIMED_OUT
+        assert "not drained within 15m0s, 2 pods left: " in outcome.why
+        assert "PodDisruptionBudget shop/cart needs 1 healthy pods" in outcome.why
+        assert town.line.asked(method="DELETE") == []
+
+
+async def test_a_pod_whose_grace_would_pass_the_deadline_is_told_to_go_in_time(clock: Clock) -> None:
+    policy = replace(NMO, eviction_timeout=9 * MINUTE, timeout=10 * MINUTE)
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("cart", 1, on="n1", stop=299, grace=300)
+        town.put(a_budget("cart", app="cart", minAvailable=1))
+        assert (await town.drain("n1", policy)).is_drained
+
+
+async def test_the_grace_period_of_the_policy_counts(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 2, on="n1", stop=100, grace=100)
+        began = clock.monotonic()
+        assert (await town.drain("n1", replace(NMO, grace_period=5 * SECOND))).is_drained
+        assert clock.monotonic() - began < 8
+
+
+@pytest.mark.parametrize("how", ["disabled", "absent"])
+async def test_without_evictions_pods_are_deleted_whatever_their_budget_says(clock: Clock, how: str) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("cart", 3, on="n1")
+        town.put(a_budget("cart", app="cart", minAvailable=3))
+        if how == "absent":
+            nothing = _answer(200, {"kind": "APIResourceList", "resources": [{"name": "pods", "kind": "Pod"}]})
+            town.line.faults.before(method="GET", where=lambda it: it.path == "/api/v1", answer=nothing)
+        policy = replace(NMO, disable_eviction=how == "disabled")
+        assert (await asyncio.wait_for(town.drain("n1", policy), 10)).is_drained
+        assert town.evictions() == []
+        assert len(town.line.asked(method="DELETE")) == 3
+
+
+async def test_an_old_server_gets_the_evictions_that_it_knows(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("cart", 1, on="n1")
+        eviction = {"name": "pods/eviction", "kind": "Eviction", "group": "policy", "version": "v1beta1"}
+        old = _answer(200, {"kind": "APIResourceList", "resources": [eviction]})
+        town.line.faults.before(method="GET", where=lambda it: it.path == "/api/v1", answer=old)
+        running = town.start(town.new_drain("n1"))
+        await town.until(lambda: bool(town.evictions()))
+        assert b'"policy/v1beta1"' in (town.line.asked(path="/eviction")[0].body or b"")
+        running.cancel()
+
+
+# Others have a say, too
+
+
+async def test_a_drain_that_is_stopped_asks_nobody_any_more(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 20, on="n1", stop=30)
+        town.line.faults.slow(SECOND, method="POST", path="/eviction", times=None)
+        drain = town.new_drain("n1", replace(NMO, parallel=4))
+        running = town.start(drain)
+        await clock.sleep(2.5 * SECOND)
+        drain.stop()
+        asked = len(town.evictions())
+        outcome = await asyncio.wait_for(running, 1.5)
+        assert outcome.ending is Ending.CANCELLED
+        assert outcome.progress.leaving == asked == 12
+        await clock.sleep(MINUTE)
+        assert len(town.evictions()) == asked
+
+
+async def test_a_cancelled_drain_leaves_no_task_behind(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 5, on="n1")
+        town.line.faults.hang(method="POST", path="/eviction", times=None)
+        before = asyncio.all_tasks()
+        running = town.start(town.new_drain("n1"))
+        await clock.sleep(SECOND)
+        running.cancel()
+        await asyncio.wait([running], timeout=0.001)
+        assert asyncio.all_tasks() <= before
+
+
+async def test_another_policy_counts_from_the_next_moment_on(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("cart", 1, on="n1")
+        town.put(a_budget("cart", app="cart", minAvailable=1))
+        drain = town.new_drain("n1")
+        running = town.start(drain)
+        await clock.sleep(20 * MINUTE)
+        assert not running.done()
+        drain.change(replace(NMO, eviction_timeout=10 * MINUTE))
+        assert (await asyncio.wait_for(running, 3)).is_drained
+
+
+async def test_a_successor_goes_on_where_the_ladder_stood(clock: Clock) -> None:
+    policy = replace(NMO, eviction_timeout=10 * MINUTE)
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("cart", 1, on="n1")
+        await town.run_pods("web", 3, on="n1")
+        town.put(a_budget("cart", app="cart", minAvailable=1))
+        began = clock.monotonic()
+        first = town.start(town.new_drain("n1", policy))
+        await clock.sleep(6 * MINUTE)
+        first.cancel()
+        checkpoint = town.told[-1].checkpoint
+        assert (checkpoint.gone, checkpoint.percent) == (3, 75)
+        await clock.sleep(MINUTE)
+        outcome = await town.drain("n1", policy, checkpoint=checkpoint)
+        assert outcome.is_drained
+        assert clock.monotonic() - began == pytest.approx(602, abs=2)
+        assert outcome.progress.gone == 4
+        percents = [it.percent for it in town.told]
+        assert percents == sorted(percents)
+
+
+@pytest.mark.parametrize("crash", range(1, 10))
+async def test_a_drain_that_dies_after_any_request_is_brought_to_its_end_by_the_next(clock: Clock, crash: int) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 5, on="n1", stop=2)
+        first = town.start(town.new_drain("n1", replace(NMO, parallel=1)))
+        await town.until(lambda: len(town.line.requests) >= crash or first.done())
+        first.cancel()
+        await asyncio.wait([first])
+        checkpoint = town.told[-1].checkpoint if town.told else None
+        outcome = await asyncio.wait_for(town.drain("n1", checkpoint=checkpoint), 60)
+        assert outcome.is_drained
+        assert town.names() == []
+        assert len(town.evictions()) <= 6
+
+
+async def test_who_may_no_longer_lead_stops_with_that_error(clock: Clock) -> None:
+    def may_write() -> None:
+        if clock.monotonic() > deposed_at:
+            raise LeadershipLost("somebody else leads")
+
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 5, on="n1")
+        town.put(a_budget("web", app="web", minAvailable=4))
+        deposed_at = clock.monotonic() + 2
+        before = asyncio.all_tasks()
+        with pytest.raises(LeadershipLost):
+            await Drain(town.client.fenced(may_write), "n1", NMO).run()
+        assert asyncio.all_tasks() <= before
+        assert len(town.names()) == 4
+
+
+async def test_all_drains_of_a_process_together_have_a_limit(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2", "n3") as town:
+        for node in ("n1", "n2", "n3"):
+            await town.run_pods(f"on-{node}", 4, on=node, stop=0)
+        town.line.faults.slow(SECOND, method="POST", path="/eviction", times=None)
+        lane = Lane(town.client, width=2)
+        drains = [town.start(town.new_drain(node, lane=lane)) for node in ("n1", "n2", "n3")]
+        await asyncio.wait(drains)
+        instants = Counter(it.at for it in town.line.requests if "/eviction" in it.request.path)
+        assert max(instants.values()) == 2
+        assert [it.path for it in town.line.asked(method="GET")].count("/api/v1") == 1
+
+
+async def test_a_request_that_waits_for_its_turn_is_not_sent_after_a_stop(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 5, on="n1", stop=30)
+        town.line.faults.slow(SECOND, method="POST", path="/eviction", times=None)
+        drain = town.new_drain("n1", lane=Lane(town.client, width=1))
+        running = town.start(drain)
+        await clock.sleep(1.5 * SECOND)
+        drain.stop()
+        outcome = await asyncio.wait_for(running, 2)
+        assert (outcome.ending, len(town.evictions()), outcome.progress.leaving) == (Ending.CANCELLED, 2, 2)
+
+
+# What goes wrong between us and the server
+
+
+STEPS = {
+    "evictions fail": lambda town: town.line.faults.before(path="/eviction", answer=500, times=5),
+    "evictions are throttled": lambda town: town.line.faults.before(
+        path="/eviction", answer=429, retry_after=2, times=5
+    ),
+    "evictions work but nobody hears": lambda town: town.line.faults.after(path="/eviction", times=5),
+    "no answer": lambda town: town.line.faults.hang(path="/eviction", times=2),
+    "no answer but an effect": lambda town: town.line.faults.hang(path="/eviction", takes_effect=True, times=2),
+    "discovery fails": lambda town: town.line.faults.before(
+        method="GET", where=lambda it: it.path == "/api/v1", answer=503, times=6
+    ),
+    "the list fails": lambda town: town.line.faults.before(
+        method="GET", where=lambda it: it.path == "/api/v1/pods" and ("limit", "500") in it.query, answer=500, times=6
+    ),
+    "the watch cannot begin": lambda town: town.line.faults.before(
+        method="GET", where=lambda it: ("watch", "true") in it.query, answer=503, times=3
+    ),
+    "the watch breaks": lambda town: town.line.faults.break_stream(path="/pods", after=8, times=1),
+    "events are repeated": lambda town: town.line.faults.repeat(path="/pods", times=None),
+    "events are late": lambda town: town.line.faults.late(timedelta(seconds=3), path="/pods", skip=5, times=5),
+    "events are swapped": lambda town: town.line.faults.swap(path="/pods", skip=5, times=2),
+}
+
+
+@pytest.mark.parametrize("trouble", STEPS)
+async def test_trouble_delays_a_drain_and_does_not_end_it(clock: Clock, trouble: str) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        await town.run_pods("web", 5, on="n1", grace=20)
+        rule = STEPS[trouble](town)
+        outcome = await asyncio.wait_for(town.drain("n1"), 600)
+        assert outcome.is_drained
+        assert town.names(on="n1") == []
+        assert rule.hits
+        assert len(town.line.requests) < 60
+
+
+@pytest.mark.parametrize("lost", range(20))
+async def test_an_event_that_is_lost_delays_a_drain_and_does_not_mislead_it(clock: Clock, lost: int) -> None:
+    """The first six lines are the initial list, its end included."""
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 5, on="n1", grace=20)
+        town.line.faults.drop(path="/pods", skip=lost, times=1)
+        outcome = await asyncio.wait_for(town.drain("n1"), 900)
+        assert outcome.is_drained
+        assert town.names(on="n1") == []
+
+
+async def test_a_request_that_hangs_does_not_hold_up_the_end_once_its_pod_is_gone(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 3, on="n1", stop=1)
+        town.line.faults.hang(path="/eviction", takes_effect=True, times=1)
+        assert (await asyncio.wait_for(town.drain("n1"), 3)).is_drained
+
+
+async def test_a_pod_whose_coming_was_missed_is_found_by_the_last_list(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 1, on="n1", stop=2)
+        running = town.start(town.new_drain("n1"))
+        await clock.sleep(SECOND)
+        loss = town.line.faults.drop(path="/pods", where=lambda it: ("watch", "true") in it.query, times=4)
+        town.put(a_pod("missed", on="n1"))
+        await town.until(lambda: loss.hits >= 1)
+        town.line.faults.clear()
+        assert (await asyncio.wait_for(running, 120)).is_drained
+        assert town.names() == []
+
+
+async def test_an_api_server_that_is_away_is_waited_for_and_not_hammered(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 20, on="n1")
+        drain = town.new_drain("n1")
+        town.line.cut()
+        running = town.start(drain)
+        await clock.sleep(10 * MINUTE)
+        assert drain.progress.trouble
+        assert len(town.line.requests) < 60
+        town.line.mend()
+        assert (await asyncio.wait_for(running, 60)).is_drained
+
+
+async def test_without_permission_a_drain_says_so_and_does_not_hammer(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 20, on="n1")
+        town.line.faults.before(path="/eviction", answer=403, times=None)
+        drain = town.new_drain("n1")
+        running = town.start(drain)
+        await clock.sleep(10 * MINUTE)
+        assert kinds(drain) == {Kind.PERMISSION: 20}
+        assert len(town.line.requests) < 100
+        town.line.faults.clear()
+        assert (await asyncio.wait_for(running, 60)).is_drained
+
+
+async def test_each_request_is_about_one_pod_and_no_other(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 2, on="n1")
+        uids = {pod["metadata"]["uid"].encode() for pod in town.pods()}
+        assert (await town.drain("n1")).is_drained
+        bodies = [it.body or b"" for it in town.line.asked(path="/eviction")]
+        assert len(bodies) == 2
+        assert all(any(b'"preconditions":{"uid":"' + uid in body for uid in uids) for body in bodies)
+
+
+async def test_a_drain_of_no_node_is_refused(clock: Clock) -> None:
+    """Its field selector would mean all pods that are not scheduled yet."""
+    with pytest.raises(ValueError, match="name of a node"):
+        Drain(Cluster(clock).client(DRAINER), "", NMO)
+
+
+def _answer(code: int, body: RawObject) -> Response:
+    return Response(code, {"content-type": "application/json"}, msgspec.json.encode(body))
+
+
+def _status(code: int, message: str, *causes: RawObject) -> Response:
+    body = {"kind": "Status", "status": "Failure", "code": code, "message": message, "details": {"causes": causes}}
+    return _answer(code, body)

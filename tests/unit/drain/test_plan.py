@@ -1,0 +1,454 @@
+"""What a drain does next, decided from what it sees."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+
+from haulout.drain.blockers import Kind, refused
+from haulout.drain.ladder import Rung
+from haulout.drain.memory import Checkpoint, Memory, budget_of, pace_of
+from haulout.drain.plan import Plan, View, decide
+from haulout.drain.policy import Behavior, Policy, Rule
+from haulout.drain.progress import Ending, State
+from haulout.drain.selection import DaemonSetAnswer, Filters
+from haulout.drain.sorting import Question
+from haulout.errors import Cause, Forbidden, KubeError, ServerFailure, TooManyRequests, Unreachable
+from haulout.kube.objects import Pod
+from haulout.kube.selectors import parse
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+NMO = Policy.like_nmo()
+DAEMON = "apps/v1 DaemonSet"
+
+
+def a_pod(
+    name: str, *, owner: str = "apps/v1 ReplicaSet", app: str = "cart", phase: str = "Running", **meta: Any
+) -> Pod:
+    api_version, _, kind = owner.partition(" ")
+    reference = {"apiVersion": api_version, "kind": kind, "name": app, "uid": f"uid-{app}", "controller": True}
+    metadata: dict[str, Any] = {"name": name, "namespace": "shop", "uid": f"uid-{name}", "labels": {"app": app}}
+    metadata |= {"ownerReferences": [reference] if owner else [], "creationTimestamp": NOW - MINUTE}
+    raw = {"metadata": metadata | meta, "spec": {"nodeName": "n1"}, "status": {"phase": phase}}
+    return msgspec.convert(raw, Pod)
+
+
+def leaving(pod: Pod, *, at: datetime, grace: int = 30) -> Pod:
+    ends = at + grace * SECOND
+    metadata = msgspec.structs.replace(
+        pod.metadata, deletion_timestamp=ends, deletion_grace_period_seconds=grace, resource_version="9"
+    )
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
+def look(*pods: Pod, memory: Memory | None = None, policy: Policy = NMO, at: datetime = NOW, **view: Any) -> Plan:
+    memory = Memory(started=NOW) if memory is None else memory
+    return decide(View(node="n1", pods=pods, **view), memory, policy, now=at)
+
+
+def asked(plan: Plan) -> list[tuple[str, str]]:
+    return [(action.rung, action.pod.name) for action in plan.actions]
+
+
+def ask_all(plan: Plan, *, at: datetime = NOW) -> Memory:
+    memory = plan.memory
+    for action in plan.actions:
+        memory = memory.ask(action.pod.uid, action.rung, at=at, pace=action.pace)
+    return memory
+
+
+def by_budget(name: str = "cart") -> TooManyRequests:
+    cause = Cause("DisruptionBudget", "", f"The disruption budget {name} needs 2 healthy pods and has 2 currently")
+    return TooManyRequests("Cannot evict pod", code=429, causes=[cause])
+
+
+def refuse(memory: Memory, pod: Pod, error: KubeError, *, at: datetime = NOW) -> Memory:
+    return memory.refused(pod.uid, refused(pod, error), at=at, wait=5 * SECOND)
+
+
+PODS = tuple(a_pod(f"cart-{number}") for number in range(5))
+
+
+def test_all_pods_are_asked_at_once_up_to_the_limit() -> None:
+    assert asked(look(*PODS)) == [(Rung.EVICT, pod.name) for pod in PODS]
+    few = look(*PODS, policy=replace(NMO, parallel=2))
+    assert asked(few) == [("evict", "cart-0"), ("evict", "cart-1")]
+    memory = ask_all(few)
+    assert asked(look(*PODS, memory=memory, policy=replace(NMO, parallel=2))) == []
+    memory = memory.accepted("uid-cart-0", at=NOW)
+    assert asked(look(*PODS, memory=memory, policy=replace(NMO, parallel=2))) == [("evict", "cart-2")]
+
+
+def test_pods_that_may_need_longest_to_end_are_asked_first() -> None:
+    slow = msgspec.structs.replace(
+        PODS[3], spec=msgspec.structs.replace(PODS[3].spec, termination_grace_period_seconds=600)
+    )
+    plan = look(*PODS[:3], slow, policy=replace(NMO, parallel=2))
+    assert asked(plan) == [("evict", "cart-3"), ("evict", "cart-0")]
+
+
+def test_nothing_to_leave_is_an_end_that_is_yet_to_be_confirmed() -> None:
+    plan = look()
+    assert (plan.ending, plan.progress.percent) == (Ending.DRAINED, 0)
+
+
+def test_a_pod_that_was_told_to_go_is_not_asked_again() -> None:
+    memory = ask_all(look(PODS[0])).accepted("uid-cart-0", at=NOW)
+    plan = look(PODS[0], memory=memory, at=NOW + SECOND)
+    assert (plan.actions, plan.progress.leaving, plan.ending) == ((), 1, None)
+    plan = look(leaving(PODS[0], at=NOW), memory=memory, at=NOW + 2 * SECOND)
+    assert plan.actions == ()
+    assert plan.progress.pods[0].words == "has time to end until 09:00:31 UTC"
+    assert look(memory=plan.memory, at=NOW + 3 * SECOND).ending is Ending.DRAINED
+
+
+def test_what_was_accepted_without_effect_is_verified_and_then_asked_for_again() -> None:
+    memory = ask_all(look(PODS[0])).accepted("uid-cart-0", at=NOW)
+    plan = look(PODS[0], memory=memory, at=NOW)
+    assert (plan.verifies, plan.wakes_at) == (False, NOW + 10 * SECOND)
+    plan = look(PODS[0], memory=memory, at=NOW + 10 * SECOND)
+    assert plan.verifies
+    memory = plan.memory.verified(at=NOW + 11 * SECOND)
+    assert asked(look(PODS[0], memory=memory, at=NOW + 11 * SECOND)) == [("evict", "cart-0")]
+
+
+def test_a_pod_of_which_the_server_knows_nothing_is_verified_at_once() -> None:
+    memory = ask_all(look(PODS[0])).vanished("uid-cart-0", at=NOW, wait=5 * SECOND)
+    plan = look(PODS[0], memory=memory)
+    assert (plan.verifies, plan.actions) == (True, ())
+    memory = plan.memory.verified(at=NOW)
+    plan = look(PODS[0], memory=memory)
+    assert (plan.verifies, plan.actions, plan.wakes_at) == (False, (), NOW + 5 * SECOND)
+
+
+# Who is asked again, and when
+
+
+def test_of_pods_behind_one_budget_one_is_asked_at_a_time_and_each_has_its_turn() -> None:
+    memory = ask_all(look(*PODS[:3]))
+    for pod in PODS[:3]:
+        memory = refuse(memory, pod, by_budget())
+    plan = look(*PODS, memory=memory, at=NOW + 4 * SECOND)
+    assert (plan.actions, plan.wakes_at) == ((), NOW + 5 * SECOND)
+    turns = []
+    now = NOW
+    for _ in range(5):
+        now += 5 * SECOND
+        plan = look(*PODS, memory=memory, at=now)
+        assert len(plan.actions) == 1
+        turns.append(plan.actions[0].pod)
+        memory = refuse(ask_all(plan, at=now), turns[-1], by_budget(), at=now)
+    assert len({pod.name for pod in turns}) == 5
+
+
+def test_when_one_gets_past_the_budget_the_next_is_asked_at_once() -> None:
+    memory = ask_all(look(*PODS[:2]))
+    for pod in PODS[:2]:
+        memory = refuse(memory, pod, by_budget())
+    later = NOW + 5 * SECOND
+    memory = ask_all(look(*PODS[:2], memory=memory, at=later), at=later)
+    assert asked(look(*PODS[:2], memory=memory, at=later)) == []
+    memory = memory.accepted("uid-cart-0", at=later)
+    assert asked(look(*PODS[:2], memory=memory, at=later)) == [("evict", "cart-1")]
+
+
+def test_a_budget_that_has_room_is_used_without_waiting() -> None:
+    memory = refuse(ask_all(look(PODS[0])), PODS[0], by_budget())
+    assert asked(look(PODS[0], memory=memory, at=NOW + SECOND)) == []
+    memory = memory.hurried("PodDisruptionBudget shop/", at=NOW + SECOND)
+    assert asked(look(PODS[0], memory=memory, at=NOW + SECOND)) == [("evict", "cart-0")]
+
+
+def test_pods_of_one_owner_wait_for_the_one_that_its_budget_refused() -> None:
+    policy = replace(NMO, parallel=1)
+    memory = refuse(ask_all(look(*PODS, policy=policy)), PODS[0], by_budget())
+    other = a_pod("web-0", app="web")
+    assert asked(look(*PODS, other, memory=memory, policy=policy)) == [("evict", "web-0")]
+
+
+@pytest.mark.parametrize(
+    ("error", "shared"),
+    [
+        (by_budget(), True),
+        (TooManyRequests("slow down", code=429), True),
+        (Unreachable("connection refused", sent=False), True),
+        (Forbidden("no", code=403, causes=[Cause("NamespaceTerminating", "", "")]), True),
+        (Forbidden("you may not", code=403), True),
+        (ServerFailure("etcd is away", code=500), False),
+        (ServerFailure("This pod has more than one PodDisruptionBudget", code=500), False),
+        (Forbidden('admission webhook "w" denied the request: no', code=403), False),
+    ],
+)
+def test_pods_share_a_pace_where_the_next_would_fare_no_better(error: KubeError, *, shared: bool) -> None:
+    memory = ask_all(look(*PODS[:2]))
+    for pod in PODS[:2]:
+        memory = refuse(memory, pod, error)
+    plan = look(*PODS[:2], memory=memory, at=NOW + 5 * SECOND)
+    assert len(plan.actions) == (1 if shared else 2)
+    paces = {pace_of(trace) for trace in memory.traces.values()}
+    assert len(paces) == (1 if shared else 2)
+    assert all(it.state is State.BLOCKED for it in plan.progress.pods)
+
+
+def test_refusals_at_the_same_time_count_as_one() -> None:
+    memory = ask_all(look(*PODS))
+    blocker = refused(PODS[0], by_budget())
+    for pod in PODS:
+        memory = refuse(memory, pod, by_budget())
+    assert memory.refusals(PODS[0].uid, blocker) == 1
+    assert budget_of(pace_of(memory.traces[PODS[0].uid])) == "PodDisruptionBudget shop/cart"
+
+
+def test_a_blocker_keeps_its_beginning_until_another_takes_its_place() -> None:
+    memory = refuse(ask_all(look(PODS[0])), PODS[0], by_budget())
+    later = NOW + MINUTE
+    memory = refuse(ask_all(look(PODS[0], memory=memory, at=later), at=later), PODS[0], by_budget(), at=later)
+    assert look(PODS[0], memory=memory, at=later).progress.blockers[0].since == NOW
+    memory = refuse(memory, PODS[0], ServerFailure("no", code=500), at=later)
+    assert look(PODS[0], memory=memory, at=later).progress.blockers[0].since == later
+
+
+# How far it goes
+
+LADDER = replace(NMO, eviction_timeout=10 * MINUTE, force_delete=True, deletion_timeout=5 * MINUTE, timeout=60 * MINUTE)
+
+
+def test_a_pod_that_is_refused_for_too_long_is_deleted() -> None:
+    plan = look(PODS[0], policy=LADDER)
+    memory = refuse(ask_all(plan), PODS[0], by_budget())
+    plan = look(PODS[0], memory=memory, policy=LADDER, at=NOW + SECOND)
+    assert plan.progress.pods[0].words.endswith("; it is deleted at 09:10:00 UTC if that does not change")
+    plan = look(PODS[0], memory=memory, policy=LADDER, at=NOW + 10 * MINUTE)
+    assert [(it.rung, it.grace) for it in plan.actions] == [(Rung.DELETE, None)]
+
+
+def test_nobody_is_deleted_who_was_not_asked_first() -> None:
+    hasty = replace(LADDER, timeout=16 * MINUTE, grace_period=30 * MINUTE)
+    plan = look(PODS[0], policy=hasty)
+    assert asked(plan) == [("evict", "cart-0")]
+    memory = refuse(ask_all(plan), PODS[0], by_budget())
+    assert asked(look(PODS[0], memory=memory, policy=hasty)) == [("delete", "cart-0")]
+
+
+def test_a_deletion_that_is_refused_has_its_own_pace() -> None:
+    memory = refuse(ask_all(look(PODS[0], policy=LADDER)), PODS[0], by_budget())
+    late = NOW + 10 * MINUTE
+    memory = ask_all(look(PODS[0], memory=memory, policy=LADDER, at=late), at=late)
+    memory = refuse(memory, PODS[0], Forbidden('admission webhook "w" denied the request: no', code=403), at=late)
+    assert asked(look(PODS[0], memory=memory, policy=LADDER, at=late)) == []
+    assert asked(look(PODS[0], memory=memory, policy=LADDER, at=late + 5 * SECOND)) == [("delete", "cart-0")]
+
+
+def test_a_pod_that_does_not_end_is_killed_once() -> None:
+    pod = leaving(PODS[0], at=NOW, grace=30)
+    assert look(pod, policy=LADDER, at=NOW + 5 * MINUTE).actions == ()
+    late = NOW + 5 * MINUTE + SECOND
+    plan = look(pod, policy=LADDER, at=late)
+    assert [(it.rung, it.grace) for it in plan.actions] == [(Rung.KILL, timedelta())]
+    memory = ask_all(plan, at=late).accepted(pod.uid, at=late)
+    assert look(pod, memory=memory, policy=LADDER, at=late + MINUTE).actions == ()
+
+
+def test_a_kill_that_is_refused_is_tried_again_after_a_while() -> None:
+    pod, late = leaving(PODS[0], at=NOW), NOW + 6 * MINUTE
+    memory = ask_all(look(pod, policy=LADDER, at=late), at=late)
+    memory = refuse(memory, pod, ServerFailure("no", code=500), at=late)
+    plan = look(pod, memory=memory, policy=LADDER, at=late)
+    assert plan.actions == ()
+    assert plan.wakes_at == late + 5 * SECOND
+    assert asked(look(pod, memory=memory, policy=LADDER, at=late + 5 * SECOND)) == [("kill", "cart-0")]
+
+
+def test_the_deadline_ends_it_with_all_that_is_left() -> None:
+    plan = look(*PODS, policy=replace(NMO, timeout=MINUTE))
+    assert plan.wakes_at == NOW + MINUTE
+    plan = look(*PODS, memory=plan.memory, policy=replace(NMO, timeout=MINUTE), at=NOW + MINUTE)
+    assert (plan.ending, plan.actions, len(plan.progress.pods)) == (Ending.TIMED_OUT, (), 5)
+
+
+# Who leaves at all
+
+
+def test_the_policy_can_forbid_the_drain_before_anybody_is_touched() -> None:
+    plan = look(a_pod("bare", owner=""), *PODS, policy=Policy())
+    assert (plan.ending, plan.actions) == (Ending.REFUSED, ())
+    assert plan.problems == ("cannot delete Pods that declare no controller (use --force to override): shop/bare",)
+    assert [it.pod for it in plan.progress.pods] == ["shop/bare"]
+
+
+def test_a_pod_that_the_policy_keeps_and_that_comes_later_does_not_stop_the_others() -> None:
+    memory = ask_all(look(*PODS[:1], policy=Policy()))
+    bare = a_pod("bare", owner="")
+    plan = look(*PODS, bare, memory=memory, policy=Policy(), at=NOW + SECOND)
+    assert len(plan.actions) == 4
+    assert [it.blocker.kind for it in plan.progress.blockers] == [Kind.POLICY]
+    memory = memory.accepted(PODS[0].uid, at=NOW)
+    plan = look(bare, memory=memory, policy=Policy(), at=NOW + MINUTE)
+    assert (plan.ending, plan.problems[0][:13]) == (Ending.REFUSED, "cannot delete")
+
+
+def test_nobody_is_touched_before_it_is_known_whom_daemon_sets_keep() -> None:
+    agent = a_pod("agent-0", owner=DAEMON, app="agent")
+    plan = look(agent, *PODS)
+    assert (plan.questions, plan.actions, plan.ending) == ((Question("daemonset", "shop/agent"),), (), None)
+    plan = look(agent, *PODS, memory=plan.memory, daemon_sets={"shop/agent": DaemonSetAnswer()})
+    assert len(plan.actions) == 5
+    assert plan.progress.warning == "ignoring DaemonSet-managed Pods: shop/agent-0"
+    assert plan.progress.total == 5
+
+
+def test_a_daemon_set_of_which_nothing_is_known_holds_up_its_own_pods() -> None:
+    agent = a_pod("agent-0", owner=DAEMON, app="agent")
+    plan = look(agent, PODS[0], daemon_sets={"shop/agent": DaemonSetAnswer("the server is out of order")})
+    assert asked(plan) == [("evict", "cart-0")]
+    assert [it.pod for it in plan.progress.pods if it.state is State.BLOCKED] == ["shop/agent-0"]
+    assert look(agent, memory=plan.memory, daemon_sets={"shop/agent": DaemonSetAnswer("no")}).ending is None
+
+
+def test_pods_of_a_daemon_set_that_is_gone_leave_if_that_may_be() -> None:
+    agent, missing = a_pod("agent-0", owner=DAEMON, app="agent"), {"shop/agent": DaemonSetAnswer("gone", True)}
+    assert asked(look(agent, daemon_sets=missing)) == [("evict", "agent-0")]
+    careful = Policy(filters=Filters(ignore_daemonsets=True))
+    assert look(agent, daemon_sets=missing, policy=careful).ending is Ending.REFUSED
+
+
+def test_labels_of_namespaces_are_asked_for_and_hold_up_only_their_pods() -> None:
+    keep = Rule(name="keep", namespace_selector=parse("tier=calm"), behavior=Behavior.SKIP)
+    policy = replace(NMO, rules=(keep,))
+    assert look(*PODS, policy=policy).questions == (Question("namespace", "shop"),)
+    assert look(*PODS, policy=policy, namespaces={"shop": {"tier": "calm"}}).ending is Ending.DRAINED
+    assert len(look(*PODS, policy=policy, namespaces={"shop": {}}).actions) == 5
+    held = look(*PODS, policy=policy, namespaces={"shop": "the server is out of order"})
+    assert (held.actions, len(held.progress.blockers)) == ((), 5)
+
+
+def test_a_rule_that_keeps_a_pod_makes_its_refusal_void() -> None:
+    keep = Rule(name="keep", pods=parse("app=bare"), behavior=Behavior.SKIP)
+    plan = look(a_pod("bare", owner="", app="bare"), policy=Policy(rules=(keep,)))
+    assert (plan.ending, plan.progress.warning) == (Ending.DRAINED, "")
+
+
+def test_pods_that_are_not_selected_are_not_the_drains_business() -> None:
+    plan = look(*PODS, a_pod("bare", owner="", app="bare"), policy=Policy(pod_selector=parse("app=cart")))
+    assert len(plan.actions) == 5
+
+
+def test_a_pod_that_is_given_up_counts_as_gone() -> None:
+    policy = replace(NMO, filters=replace(NMO.filters, skip_wait_for_delete=MINUTE))
+    pod = leaving(PODS[0], at=NOW)
+    plan = look(pod, policy=policy, at=NOW)
+    assert plan.progress.total == 1
+    later = look(pod, memory=plan.memory, policy=policy, at=NOW + 92 * SECOND)
+    assert (later.ending, later.progress.gone) == (Ending.DRAINED, 1)
+
+
+def test_the_instant_at_which_a_pod_is_given_up_wakes_the_drain() -> None:
+    policy = replace(NMO, filters=replace(NMO.filters, skip_wait_for_delete=MINUTE))
+    pod, now = leaving(PODS[0], at=NOW), NOW
+    plan = look(pod, policy=policy, at=now)
+    while plan.ending is None:
+        assert plan.wakes_at is not None
+        now = plan.wakes_at
+        memory = plan.memory.verified(at=now) if plan.verifies else plan.memory
+        plan = look(pod, memory=memory, policy=policy, at=now, node_ready=True)
+    assert now == NOW + 91 * SECOND
+
+
+# Pods that come back
+
+
+def test_a_pod_that_came_after_the_beginning_is_asked_once_and_its_successor_stays() -> None:
+    memory = ask_all(look(PODS[0])).accepted(PODS[0].uid, at=NOW)
+    second = a_pod("cart-b", creationTimestamp=NOW + SECOND)
+    plan = look(second, memory=memory, at=NOW + SECOND)
+    assert asked(plan) == [("evict", "cart-b")]
+    memory = ask_all(plan).accepted(second.uid, at=NOW + SECOND)
+    third = a_pod("cart-c", creationTimestamp=NOW + 2 * SECOND)
+    plan = look(third, memory=memory, at=NOW + 2 * SECOND)
+    assert (plan.ending, plan.progress.returning) == (Ending.DRAINED, ("shop/cart-c",))
+
+
+def test_several_that_came_at_the_same_time_are_all_asked() -> None:
+    memory = ask_all(look(PODS[0])).accepted(PODS[0].uid, at=NOW)
+    late = [a_pod(f"late-{number}", creationTimestamp=NOW + SECOND) for number in range(3)]
+    assert len(look(*late, memory=memory, at=NOW + SECOND).actions) == 3
+
+
+def test_a_pod_that_came_back_and_leaves_by_itself_is_waited_for() -> None:
+    memory = ask_all(look(PODS[0])).accepted(PODS[0].uid, at=NOW)
+    second = a_pod("cart-b", creationTimestamp=NOW + SECOND)
+    memory = ask_all(look(second, memory=memory, at=NOW + SECOND)).accepted(second.uid, at=NOW + SECOND)
+    third = leaving(a_pod("cart-c"), at=NOW)
+    plan = look(third, memory=memory, at=NOW + 2 * SECOND)
+    assert (plan.ending, plan.progress.leaving) == (None, 1)
+
+
+def test_a_successor_tells_by_their_age_which_pods_came_late() -> None:
+    checkpoint = Checkpoint(started=NOW - MINUTE, since={"uid-cart-0": NOW - MINUTE}, gone=5, percent=80)
+    young = a_pod("young", creationTimestamp=NOW)
+    plan = look(PODS[0], young, memory=Memory.resume(checkpoint))
+    assert [trace.generation for trace in plan.memory.traces.values()] == [0, 1]
+    assert (plan.progress.total, plan.progress.gone, plan.progress.percent) == (7, 5, 80)
+    assert plan.memory.traces["uid-cart-0"].since == NOW - MINUTE
+
+
+# What is told
+
+
+def test_an_overdue_pod_is_told_of_and_the_node_asked_for() -> None:
+    pod = leaving(PODS[0], at=NOW)
+    late = NOW + 45 * SECOND
+    plan = look(pod, at=late)
+    assert plan.progress.pods[0].state is State.OVERDUE
+    assert Question("node", "n1") in plan.questions
+    plan = look(pod, memory=plan.memory, at=late, node_ready=False)
+    assert "is not ready" in plan.progress.blockers[0].blocker.advice
+    assert plan.questions == ()
+
+
+def test_doubts_are_verified_ever_more_rarely() -> None:
+    pod, memory, now, waits = leaving(PODS[0], at=NOW), Memory(started=NOW), NOW, []
+    for _ in range(300):
+        plan = look(pod, memory=memory, at=now, node_ready=True)
+        memory = plan.memory
+        if plan.verifies:
+            waits.append(now)
+            memory = memory.verified(at=now)
+            plan = look(pod, memory=memory, at=now, node_ready=True)
+        assert plan.wakes_at is not None
+        now = plan.wakes_at
+    pauses = [(after - before).total_seconds() for before, after in pairwise(waits)]
+    assert waits[0] == NOW + 36 * SECOND
+    assert pauses[:5] == [10, 20, 40, 60, 60]
+
+
+def test_nothing_new_makes_an_equal_progress() -> None:
+    memory = ask_all(look(*PODS))
+    first = look(*PODS, memory=memory, at=NOW + SECOND)
+    assert look(*PODS, memory=first.memory, at=NOW + 2 * SECOND).progress == first.progress
+
+
+def test_percent_never_goes_back_when_more_pods_come() -> None:
+    memory = ask_all(look(*PODS))
+    for pod in PODS:
+        memory = memory.accepted(pod.uid, at=NOW)
+    plan = look(PODS[0], memory=memory, at=NOW + SECOND)
+    assert (plan.progress.percent, plan.progress.gone, plan.progress.total) == (80, 4, 5)
+    more = [a_pod(f"web-{number}", app="web") for number in range(20)]
+    plan = look(PODS[0], *more, memory=plan.memory, at=NOW + SECOND)
+    assert (plan.progress.percent, plan.progress.total) == (80, 25)
+
+
+def test_each_pod_is_in_exactly_one_count() -> None:
+    memory = ask_all(look(*PODS)).accepted(PODS[0].uid, at=NOW).accepted(PODS[1].uid, at=NOW)
+    memory = refuse(memory, PODS[2], by_budget())
+    told = look(leaving(PODS[1], at=NOW), *PODS[2:], memory=memory, at=NOW + SECOND).progress
+    assert (told.total, told.gone, told.leaving, told.waiting) == (5, 1, 1, 3)
+    assert [it.state for it in told.pods] == [State.LEAVING, State.BLOCKED, State.EVICTING, State.EVICTING]
+    assert str(told.pods[1]).startswith("shop/cart-2: PodDisruptionBudget shop/cart needs 2")
+    assert str(told.blockers[0]).endswith("(since 09:00:00 UTC)")

@@ -1,0 +1,137 @@
+"""What a policy says of one pod."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from haulout.drain.ladder import Limits
+from haulout.drain.policy import ANY_POD, Behavior, Order, Policy, Rule
+from haulout.drain.selection import Filters
+from haulout.drain.waves import Place, place_of
+from haulout.kube.objects import Pod
+from haulout.kube.selectors import parse
+
+MINUTE = timedelta(minutes=1)
+
+
+def a_pod(*, app: str = "cart", namespace: str = "shop", kind: str = "ReplicaSet", **spec: Any) -> Pod:
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": app, "uid": "u", "controller": True}
+    meta = {"name": app, "namespace": namespace, "labels": {"app": app}, "ownerReferences": [owner]}
+    return msgspec.convert({"metadata": meta, "spec": spec}, Pod)
+
+
+RULES = (
+    Rule(name="b", pods=parse("app=cart"), order=2),
+    Rule(name="a", namespaces=("shop",), pods=parse("app in (cart,web)"), order=1),
+    Rule(name="c", namespace_selector=parse("tier=batch"), behavior=Behavior.WAIT_COMPLETED),
+)
+
+
+@pytest.mark.parametrize(
+    ("pod", "labels", "rule"),
+    [
+        (a_pod(), {}, "a"),
+        (a_pod(namespace="other"), {}, "b"),
+        (a_pod(app="web", namespace="other"), {}, ""),
+        (a_pod(app="web", namespace="other"), {"tier": "batch"}, "c"),
+    ],
+)
+def test_the_first_rule_by_name_that_matches_counts(pod: Pod, labels: dict[str, str], rule: str) -> None:
+    assert Policy(rules=RULES).rule_for(pod, labels).name == rule
+
+
+def test_labels_of_namespaces_are_asked_for_only_if_a_rule_needs_them() -> None:
+    assert Policy(rules=RULES).asks_for_namespaces
+    assert not Policy(rules=RULES[:2]).asks_for_namespaces
+
+
+def test_a_rule_overrides_what_the_policy_says() -> None:
+    policy = Policy(
+        filters=Filters(force=True),
+        force_delete=True,
+        grace_period=MINUTE,
+        eviction_timeout=2 * MINUTE,
+        deletion_timeout=3 * MINUTE,
+    )
+    own = Rule(name="a", grace_period=4 * MINUTE, eviction_timeout=5 * MINUTE, deletion_timeout=6 * MINUTE)
+    assert policy.limits_for(a_pod(), ANY_POD) == Limits(
+        grace=MINUTE, override=MINUTE, eviction_timeout=2 * MINUTE, deletion_timeout=3 * MINUTE
+    )
+    assert policy.limits_for(a_pod(), own) == Limits(
+        grace=4 * MINUTE, override=4 * MINUTE, eviction_timeout=5 * MINUTE, deletion_timeout=6 * MINUTE
+    )
+
+
+def test_what_is_not_allowed_has_no_instant() -> None:
+    policy = Policy(eviction_timeout=MINUTE, deletion_timeout=MINUTE)
+    limits = policy.limits_for(a_pod(terminationGracePeriodSeconds=90), ANY_POD)
+    assert limits == Limits(grace=1.5 * MINUTE)
+
+
+def test_like_the_operator_and_like_kubectl() -> None:
+    filters = Filters(force=True, ignore_daemonsets=True, delete_emptydir_data=True)
+    assert Policy.like_nmo() == Policy.like_kubectl(filters) == Policy(filters=filters)
+    assert list(Policy.like_nmo().problems()) == []
+    assert Policy.like_kubectl(Filters(), timeout=MINUTE).timeout == MINUTE
+
+
+def test_a_number_of_requests_must_make_sense() -> None:
+    assert list(Policy(parallel=0).problems()) == [("parallel", "found 0, expected a number from 1 to 500")]
+
+
+# Waves
+
+STORAGE = [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]
+ALL = Order(by_priority=True, storage_last=True, daemon_sets_last=True)
+
+
+@pytest.mark.parametrize(
+    ("order", "names"),
+    [
+        (Order(), ["agent", "plain", "store", "vital", "last"]),
+        (Order(by_priority=True), ["plain", "store", "agent", "vital", "last"]),
+        (Order(storage_last=True), ["agent", "plain", "vital", "store", "last"]),
+        (Order(daemon_sets_last=True), ["plain", "store", "vital", "agent", "last"]),
+        (ALL, ["plain", "vital", "store", "agent", "last"]),
+    ],
+)
+def test_pods_leave_in_the_order_that_was_asked_for(order: Order, names: list[str]) -> None:
+    pods = [
+        a_pod(app="agent", kind="DaemonSet", priority=5),
+        a_pod(app="last"),
+        a_pod(app="plain"),
+        a_pod(app="store", volumes=STORAGE),
+        a_pod(app="vital", priority=1000),
+    ]
+    policy = Policy(rules=(Rule(name="last", pods=parse("app=last"), order=7),), order=order)
+    places = {pod.name: place_of(pod, policy.rule_for(pod, {}), order) for pod in pods}
+    assert sorted(places, key=lambda name: places[name]) == names
+
+
+def test_waiting_for_an_end_holds_up_only_higher_orders() -> None:
+    waits = place_of(a_pod(), Rule(name="w", behavior=Behavior.WAIT_COMPLETED), ALL)
+    beside = place_of(a_pod(kind="DaemonSet", priority=2_000_000_000), ANY_POD, ALL)
+    after = place_of(a_pod(), Rule(name="x", order=1), ALL)
+    before = place_of(a_pod(), Rule(name="x", order=-1), ALL)
+    assert before < beside < waits < after
+
+
+@pytest.mark.parametrize(
+    ("place", "words"),
+    [
+        (Place(0), "order 0"),
+        (Place(3, 1, 10), "order 3, pods with storage, priority 10"),
+        (Place(0, 2), "pods of DaemonSets"),
+        (place_of(a_pod(), Rule(name="w", behavior=Behavior.WAIT_COMPLETED), ALL), "order 0"),
+    ],
+)
+def test_a_place_is_told_in_words(place: Place, words: str) -> None:
+    assert str(place) == words
+
+
+def test_policies_are_values() -> None:
+    assert replace(Policy.like_nmo(), parallel=3) == replace(Policy.like_nmo(), parallel=3)
+    assert hash(Policy(rules=RULES)) == hash(Policy(rules=RULES))
