@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install lint format test test-cluster coverage bench control-plane lock clean
+.PHONY: help install run lint format test test-cluster coverage bench control-plane lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -38,6 +38,9 @@ $(STAMP): requirements/dev.txt pyproject.toml
 $(BENCH_STAMP): $(STAMP) requirements/bench.txt
 	@$(PIP) --require-hashes -r requirements/bench.txt || $(OFFLINE)
 	@touch $@
+
+run: install ## a cluster to try things on, until Ctrl-C; make run ARGS="--nodes 100"
+	@exec $(BIN)/haulout run --sandbox $(ARGS)
 
 lint: install ## style, types, layers
 	$(BIN)/ruff check .

@@ -3,6 +3,7 @@
     HauloutError
     ├── UsageError                  what the user typed makes no sense; exit code 2
     ├── ConfigError                 a file makes no sense: names file, line, key and what was expected
+    │   ├── ConfigErrors            several things in one file make no sense
     │   ├── KubeconfigError         the way to the cluster is not described well
     │   └── PolicyError             a drain policy makes no sense: all that is wrong with it
     ├── LeadershipLost              a write was refused because this process may no longer lead
@@ -52,6 +53,14 @@ class ConfigError(HauloutError):
         self.key = key
         where = ":".join(str(part) for part in (file, line) if part is not None)
         super().__init__(": ".join(part for part in (where, key, problem) if part))
+
+
+class ConfigErrors(ConfigError):
+    """Several things in one file make no sense: `errors`, in the order of their lines."""
+
+    def __init__(self, errors: Sequence[ConfigError]) -> None:
+        self.errors = tuple(sorted(errors, key=lambda error: error.line or 0))
+        super().__init__("; ".join(str(error) for error in self.errors))
 
 
 class KubeconfigError(ConfigError):

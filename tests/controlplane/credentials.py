@@ -13,8 +13,8 @@ from urllib.parse import quote
 
 import yaml
 
-from controlplane.certificates import Authority, Identity, signing_key
 from controlplane.daemon import ControlPlaneError
+from haulout.sandbox.certificates import Authority, Identity, signing_key
 
 ADMIN = "admin"
 

@@ -1,19 +1,22 @@
 """Throw-away certificate authorities and certificates, for tests that speak TLS."""
 
-import ipaddress
 import ssl
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from haulout.core.clock import RealClock
 from haulout.kube.network.tls import ClientCertificate
+from haulout.sandbox import certificates
 
 YEAR = timedelta(days=365)
 
@@ -43,19 +46,11 @@ class Issued:
 
 
 class Authority:
-    """A certificate authority of the moment."""
+    """A certificate authority of the moment, whose certificates serve both sides."""
 
     def __init__(self, name: str = "test authority") -> None:
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        now = RealClock().now()
-        certificate = (
-            self._builder(self._name, now - YEAR, now + YEAR)
-            .public_key(self._key.public_key())
-            .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-            .sign(self._key, hashes.SHA256())
-        )
-        self.pem = certificate.public_bytes(Encoding.PEM)
+        self._authority = certificates.Authority(name)
+        self.pem = self._authority.certificate
 
     def issue(
         self,
@@ -65,32 +60,14 @@ class Authority:
         password: bytes | None = None,
     ) -> Issued:
         """Issue a certificate for `names`, host names or addresses; the first one is its subject."""
-        now = RealClock().now()
-        key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, names[0])])
-        certificate = (
-            self._builder(subject, starts or now - YEAR, ends or now + YEAR)
-            .public_key(key.public_key())
-            .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), critical=False)
-            .sign(self._key, hashes.SHA256())
-        )
-        encryption = BestAvailableEncryption(password) if password else NoEncryption()
-        key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
-        return Issued(certificate.public_bytes(Encoding.PEM), key_pem)
-
-    def _builder(self, subject: x509.Name, starts: datetime, ends: datetime) -> x509.CertificateBuilder:
-        return (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(starts)
-            .not_valid_after(ends)
-        )
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+        starts = starts or RealClock().now() - YEAR
+        certificate, key = self._authority.issue(subject, usages=usages, hosts=names, starts=starts, ends=ends)
+        return Issued(certificate, _locked(key, password) if password else key)
 
 
-def _general_name(name: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(name))
-    except ValueError:
-        return x509.DNSName(name)
+def _locked(key: bytes, password: bytes) -> bytes:
+    return load_pem_private_key(key, None).private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(password)
+    )

@@ -312,4 +312,4 @@ def _replace_pip(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     modules = tmp_path / "modules"
     modules.mkdir(exist_ok=True)
     (modules / "pip.py").write_text(f"import shutil, sys\n{code}\n")
-    monkeypatch.setenv("PYTHONPATH", str(modules))
+    monkeypatch.setenv("PYTHONPATH", str(modules), prepend=os.pathsep)

@@ -8,7 +8,7 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -58,11 +58,11 @@ async def connect(*, kubeconfig: str | None, context: str | None) -> AsyncIterat
         await client.close()
 
 
-def run(main: Coroutine[Any, Any, T]) -> T:
-    """Run `main` to its end, on uvloop where it is installed; SIGINT and SIGTERM cancel it."""
+def run(main: Coroutine[Any, Any, T], *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
+    """Run `main` to its end, by default on uvloop where it is installed; SIGINT and SIGTERM cancel it."""
     # What an event loop has to say is for those who asked for the log with -v: it does not reach Python's last resort.
     logging.getLogger("asyncio").addHandler(logging.NullHandler())
-    with asyncio.Runner(loop_factory=_new_event_loop) as runner:
+    with asyncio.Runner(loop_factory=loop_factory or _new_event_loop) as runner:
         try:
             return runner.run(_cancelled_by_sigterm(main))
         except asyncio.CancelledError:

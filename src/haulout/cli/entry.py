@@ -15,9 +15,10 @@ import click
 
 from haulout.cli import options
 from haulout.cli.cluster_info import cluster_info
+from haulout.cli.run import run
 from haulout.cli.terminal import printable
 from haulout.cli.version import version
-from haulout.errors import ConfigError, HauloutError, UsageError
+from haulout.errors import ConfigError, ConfigErrors, HauloutError, UsageError
 
 FAILED = 1
 MISUSED = 2
@@ -47,6 +48,7 @@ def haulout(ctx: click.Context) -> None:
 
 
 haulout.add_command(cluster_info)
+haulout.add_command(run)
 haulout.add_command(version)
 
 
@@ -63,7 +65,8 @@ def _exit_code(args: Sequence[str] | None) -> int:
         return error.exit_code
     except HauloutError as error:
         _log(error)
-        _complain(str(error))
+        for each in error.errors if isinstance(error, ConfigErrors) else [error]:
+            _complain(str(each))
         return MISUSED if isinstance(error, UsageError | ConfigError) else FAILED
     except OSError as error:  # what else touches files and the network says so in a HauloutError
         sys.stdout = io.StringIO()  # or Python would try again at its end, and complain itself

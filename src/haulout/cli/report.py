@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-import click
 import msgspec
 
 from haulout.cli import needs
 from haulout.cli.connect import Session
 from haulout.cli.needs import FEATURES, Feature
-from haulout.cli.terminal import Marks, printable
+from haulout.cli.terminal import Marks, aligned, printable
 from haulout.errors import (
     ApiError,
     Forbidden,
@@ -185,7 +184,7 @@ def _where_and_who(findings: Findings) -> list[str]:
     ]
     if findings.discovery and findings.discovery.unavailable:
         rows.append(("API down", ", ".join(findings.discovery.unavailable)))
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def _permissions(findings: Findings, marks: Marks) -> list[str]:
@@ -194,7 +193,7 @@ def _permissions(findings: Findings, marks: Marks) -> list[str]:
         lacking = _lacking(permission, findings.refused)
         rows.append((f"  {marks.no if lacking else marks.yes} {permission.why}", _verbs(permission, lacking)))
     reasons = dict.fromkeys(refusal.reason for refusal in findings.refused if refusal.reason)
-    return ["Permissions", *_aligned(rows), *(f"  The server adds: {printable(reason)}" for reason in reasons)]
+    return ["Permissions", *aligned(rows), *(f"  The server adds: {printable(reason)}" for reason in reasons)]
 
 
 def _verbs(permission: Permission, lacking: Sequence[str]) -> str:
@@ -209,7 +208,7 @@ def _features(findings: Findings, marks: Marks) -> list[str]:
         state = _state(feature, findings.discovery)
         told = f"{feature.what} ({_state_in_words(feature, state, findings.discovery)})"
         rows.append((f"  {signs[state]} {feature.resource.kind}", told))
-    return ["Optional custom resources", *_aligned(rows)]
+    return ["Optional custom resources", *aligned(rows)]
 
 
 def _state_in_words(feature: Feature, state: State, discovery: Discovery | None) -> str:
@@ -237,15 +236,6 @@ def _what_to_do(findings: Findings, grant_command: str) -> list[str]:
         advice = f"{origin} has no credentials that it knows; log in, or name another context"
         return [f"{server} takes you for {access.ANONYMOUS}: {advice}"]
     return ["To grant what is missing, where ADMIN is the context of a cluster admin:", f"  {grant_command}"]
-
-
-def _aligned(rows: Sequence[tuple[str, str]]) -> list[str]:
-    """Return rows of two columns; colours, which only the left one may have, take no room."""
-    widths = [len(click.unstyle(left)) for left, _ in rows]
-    return [
-        f"{left}{' ' * (max(widths) - width)}  {printable(right)}"
-        for (left, right), width in zip(rows, widths, strict=True)
-    ]
 
 
 def _short(source: str) -> str:

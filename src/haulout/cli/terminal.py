@@ -4,6 +4,7 @@ click drops the colours where they do not belong.
 """
 
 import sys
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import click
@@ -37,6 +38,15 @@ def marks() -> Marks:
 def printable(text: str) -> str:
     """Return `text`, which somebody else wrote, with escapes for what would move the cursor or break the line."""
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode("ascii") for char in text)
+
+
+def aligned(rows: Sequence[tuple[str, str]]) -> list[str]:
+    """Return rows of two columns; colours, which only the left one may have, take no room."""
+    widths = [len(click.unstyle(left)) for left, _ in rows]
+    return [
+        f"{left}{' ' * (max(widths) - width)}  {printable(right)}"
+        for (left, right), width in zip(rows, widths, strict=True)
+    ]
 
 
 def _can_show(text: str, encoding: str | None) -> bool:

@@ -4,9 +4,6 @@ A day of waiting passes in milliseconds and a run repeats itself exactly: the lo
 time, never waits for the machine, and nothing in it depends on how fast the machine is. What is left to chance in the
 program (jitter, delays) must come from a seeded `random.Random`.
 
-Time is counted in whole microseconds, the grain of `datetime`. Floats would drift apart over a simulated year, and a
-timer that rings a hair before the instant it was set for would be set again for no time at all, without end.
-
 The loop still serves threads (`run_in_executor`) and waits for them in real time without moving its own clock; it does
 not wait for sockets. When everything waits and no timer is set, it raises `Deadlock` and tells who waits where, which
 in a test is a far better answer than hanging.
@@ -14,22 +11,20 @@ in a test is a far better answer than hanging.
 
 import asyncio
 import selectors
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from contextvars import Context
 from datetime import UTC, datetime, timedelta
 from inspect import iscoroutine
-from itertools import count
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
 from haulout.core.clock import Alarm
+from haulout.core.stepped import SteppedLoop
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 EPOCH = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)  # a Monday morning, when people plan maintenance
 
-_TICKS_PER_SECOND = 1_000_000
 _WAITERS_NAMED = 10
 
 
@@ -37,39 +32,12 @@ class Deadlock(RuntimeError):
     """Everything waits and no timer will ever wake it."""
 
 
-class VirtualLoop(asyncio.SelectorEventLoop):
+class VirtualLoop(SteppedLoop):
     """An event loop on simulated time."""
 
     def __init__(self) -> None:
-        self._ticks = 0
         self._threads_at_work = 0
         super().__init__(_JumpingSelector(self))
-        # The base class runs timers that are due within this many seconds. Its own nanosecond is lost in the rounding
-        # of `time() + resolution` after half a year, and a timer that is due right now would never run.
-        self._clock_resolution = 0.5 / _TICKS_PER_SECOND
-        self._task_numbers = count()
-
-    def time(self) -> float:
-        """Return the simulated seconds since the loop was made, a whole number of microseconds."""
-        return self._ticks / _TICKS_PER_SECOND
-
-    def call_at(
-        self,
-        when: float,
-        callback: Callable[[Unpack[Ts]], object],
-        *args: *Ts,
-        context: Context | None = None,
-    ) -> asyncio.TimerHandle:
-        """Call `callback` at the microsecond nearest to `when`; what lies ahead is at least one microsecond ahead."""
-        ticks = round(when * _TICKS_PER_SECOND)
-        if ticks <= self._ticks and when > self.time():
-            # Whoever waits for a moment that lies between two ticks must not wait for it without end.
-            ticks = self._ticks + 1
-        return super().call_at(ticks / _TICKS_PER_SECOND, callback, *args, context=context)
-
-    def create_task(self, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any) -> asyncio.Task[T]:
-        """Run `coro` as a task."""
-        return _NumberedTask(coro, loop=self, number=next(self._task_numbers), **options)
 
     def run_in_executor(
         self, executor: Executor | None, func: Callable[[Unpack[Ts]], T], *args: *Ts
@@ -94,22 +62,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def _jump(self, seconds: float | None) -> None:
         if seconds is None:
             raise Deadlock(f"everything waits and no timer is set: {_who_waits(self)}")
-        self._ticks += max(round(seconds * _TICKS_PER_SECOND), 1)
-
-
-class _NumberedTask(asyncio.Task[T]):
-    """A task whose hash is its number in its loop.
-
-    Task groups and `asyncio.wait` keep tasks in sets. By default their order there, and with it the order in which a
-    group cancels its tasks, follows from memory addresses and differs from run to run.
-    """
-
-    def __init__(self, *args: Any, number: int, **kwargs: Any) -> None:
-        self._number = number  # first: the base class hashes the new task
-        super().__init__(*args, **kwargs)
-
-    def __hash__(self) -> int:
-        return self._number
+        self.step(seconds)
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -130,7 +83,7 @@ class _JumpingSelector(selectors.DefaultSelector):
 
 
 class VirtualClock:
-    """The time of a `VirtualLoop`; wall time can be set, as on a real machine."""
+    """The time of a `VirtualLoop`, or of another loop that steps; wall time can be set, as on a real machine."""
 
     def __init__(self, start: datetime = EPOCH) -> None:
         self._start = start

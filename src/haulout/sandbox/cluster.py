@@ -13,7 +13,7 @@ server by then, as after a crash. It runs on whatever time its clock and loop ha
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any, TypeVar
 
@@ -23,17 +23,24 @@ from haulout.kube.events import EventRecorder
 from haulout.sandbox.apiserver import ApiServer, InProcessTransport, User
 from haulout.sandbox.controllers import ALL, Controllers
 from haulout.sandbox.nodes import Delays, Kubelets, NodeLifecycle, Scheduler, View
+from haulout.sandbox.nodes.kubelet import BEATS_FROM
 
 T = TypeVar("T")
 _Run = Callable[[], Coroutine[Any, Any, Any]]
 
 _REPORTERS = {"kubelets": "kubelet", "scheduler": "default-scheduler", "node-lifecycle": "node-controller"}
 
+ADMIN = "admin"  # the person who uses it
+COMPONENTS = (*_REPORTERS, *(kind.name for kind in ALL))
+CLIENTS = (ADMIN, *_REPORTERS, "controllers", "view")  # whose requests reach the API server
+
 
 class Cluster:
     """A cluster in memory; everything in it happens while `running` lasts.
 
     `seed` decides all that is left to chance. `heartbeat` is how often a kubelet renews its lease: rarer is cheaper.
+    Without `begins` heartbeats keep a beat of the calendar; with it, one that begins then, so that runs that begin at
+    different times are the same but for the time.
     """
 
     def __init__(
@@ -44,6 +51,7 @@ class Cluster:
         api: ApiServer | None = None,
         delays: Delays | None = None,
         heartbeat: timedelta = timedelta(seconds=10),
+        begins: datetime | None = None,
         events: bool = True,
     ) -> None:
         self.clock = clock
@@ -61,6 +69,7 @@ class Cluster:
             self._view,
             delays=Delays(seed=seed) if delays is None else delays,
             heartbeat=heartbeat,
+            beats_from=begins or BEATS_FROM,
             events=self._recorders.get("kubelets"),
         )
         controllers = Controllers(self.client("controllers"), random=Random(f"{seed} controllers"), kinds=ALL)

@@ -8,7 +8,9 @@ largest that the API server takes, and a little further to spare the connection;
 the answer.
 """
 
+import asyncio
 import re
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -16,6 +18,7 @@ from datetime import timedelta
 from http import HTTPStatus
 from urllib.parse import unquote_plus
 
+import msgspec
 from aiohttp import web
 from aiohttp.http_exceptions import BadHttpMethod, HttpProcessingError, LineTooLong
 
@@ -26,11 +29,11 @@ from haulout.sandbox.apiserver.bodies import LARGEST
 from haulout.sandbox.apiserver.gate import administrator
 from haulout.sandbox.apiserver.paths import is_watch
 from haulout.sandbox.apiserver.status import Refused, answer, generic
+from haulout.sandbox.patience import Patience
 
 _LARGEST_HEAD = 1 << 20  # of a request, as Go's DefaultMaxHeaderBytes
 _MOST_HEADERS = 10_000
 _DRAINED = 256 << 10  # what Go reads of a body that nobody wants before it gives up the connection
-_LINGERS_SECONDS = 1  # to let a sender who is cut off read why
 _TEXT = "text/plain; charset=utf-8"
 _BAD_PERCENT = re.compile(r"%(?![0-9a-fA-F]{2})")
 _ABSOLUTE = re.compile(r"https?://[^/]*", re.IGNORECASE)
@@ -39,34 +42,58 @@ _CARRIED = ("impersonate-", "user-agent")  # headers that the API server looks a
 
 
 class Front:
-    """Serves `api` to those who show one of the `tokens`, or one of its own; a bare name is an administrator."""
+    """Serves `api` to those who show one of the `tokens`, or one of its own; a bare name is an administrator.
 
-    def __init__(self, api: ApiServer, *, tokens: Mapping[str, str | User]) -> None:
+    Each user's way in is taken from `transports`, or put there: who has them, too, can let faults befall it. `pace` is
+    how many seconds of the loop pass in one of the machine's.
+    """
+
+    def __init__(
+        self,
+        api: ApiServer,
+        *,
+        tokens: Mapping[str, str | User],
+        transports: dict[str, InProcessTransport] | None = None,
+        pace: float = 1.0,
+    ) -> None:
         self._api = api
-        self._transports: dict[str, InProcessTransport] = {}
+        self._transports = {} if transports is None else transports
+        self._callers: dict[str, None] = {}  # a set with an order
+        self._patience = Patience(pace)
         for token, user in tokens.items():
             api.give_token(token, administrator(user) if isinstance(user, str) else user)
 
     @asynccontextmanager
     async def serving(self, *, host: str, port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
         """Listen while the context lasts; yields the port. Leaving it ends all watches at once."""
-        server = _Server(
+        async with self.serving_on(listening(host, port), tls=tls) as chosen:
+            yield chosen
+
+    @asynccontextmanager
+    async def serving_on(self, listener: socket.socket, *, tls: ssl.SSLContext | None = None) -> AsyncIterator[int]:
+        """Take over a socket that listens, and do the same."""
+        handler = _Server(
             self._handle,
             access_log=None,
             auto_decompress=False,
-            lingering_time=_LINGERS_SECONDS,
+            keepalive_timeout=self._patience.idle,
+            lingering_time=self._patience.farewell,  # to let a sender who is cut off read why
             max_line_size=_LARGEST_HEAD,
             max_field_size=_LARGEST_HEAD,
             max_headers=_MOST_HEADERS,
         )
-        runner = web.ServerRunner(server, shutdown_timeout=1)
+        runner = web.ServerRunner(handler, shutdown_timeout=self._patience.farewell)
         await runner.setup()
+        seconds = self._patience.handshake if tls else None
+        server = await asyncio.get_running_loop().create_server(
+            handler, sock=listener, ssl=tls, ssl_handshake_timeout=seconds, ssl_shutdown_timeout=seconds
+        )
         try:
-            await web.TCPSite(runner, host, port, ssl_context=tls).start()
-            yield runner.addresses[0][1]
+            yield listener.getsockname()[1]
         finally:
-            for transport in self._transports.values():
-                await transport.close()
+            server.close()
+            for user in self._callers:
+                await self._transports[user].close()
             await runner.cleanup()
 
     async def _handle(self, asked: web.BaseRequest) -> web.StreamResponse:
@@ -94,18 +121,27 @@ class Front:
         try:
             if not is_watch(request):
                 return await _whole(asked, await transport.send(request))
+            request = msgspec.structs.replace(request, query=self._patience.watching(request.query))
             async with transport.stream(request) as stream:
                 return await _carry(asked, stream)
         except Unreachable:
             return _broken_off(asked)
 
     def _transport(self, user: User) -> InProcessTransport:
+        self._callers[user.name] = None
         known = self._transports.get(user.name)
         if known is None:
             # The way over the network takes its own time.
             known = self._api.transport(user=user, latency=timedelta(), remembers=0)
             self._transports[user.name] = known
         return known if known.user == user else known.acting_as(user)
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """Return a socket that listens, on a free port if that is 0; OSError if the port is taken."""
+    listener = socket.create_server((host, port), backlog=128)
+    listener.setblocking(False)
+    return listener
 
 
 class _Server(web.Server):

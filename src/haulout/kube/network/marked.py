@@ -1,26 +1,20 @@
-"""YAML that remembers where it was written, so that a complaint can name file, line and key.
+"""The sections of a kubeconfig: values that know where they were written.
 
 A kubeconfig is read by people and written by a dozen tools; when something in it is wrong, "line 14: users[2].user:
-expected …" saves the reader an hour. PyYAML's nodes carry marks, so a `Section` keeps the nodes of one mapping and
-decodes a value at the moment it is asked for: what nobody asks for cannot be wrong, and unknown keys are simply
-never asked for.
+expected …" saves the reader an hour. A `Section` keeps the YAML nodes of one mapping and decodes a value at the moment
+it is asked for: what nobody asks for cannot be wrong, and unknown keys are simply never asked for.
 
-JSON is YAML, so kubeconfigs in JSON pass the same way. An absent key, a null and an empty text mean the same, as they
-do to kubectl.
+An absent key, a null and an empty text mean the same, as they do to kubectl.
 """
 
 from pathlib import Path
 from typing import Any
 
 import yaml
-from yaml.constructor import SafeConstructor
 
+from haulout.core import marked
+from haulout.core.marked import described, kind_of, line_of
 from haulout.errors import KubeconfigError
-
-_TAG = "tag:yaml.org,2002:"
-# What a plain scalar looks like to YAML, in words. Dates are text to kubectl, so they are to us.
-_KINDS = {"bool": "true or false", "int": "a number", "float": "a number", "null": "nothing", "binary": "binary data"}
-_TEXTS = {"str", "timestamp", "value"}
 
 
 def parse(data: bytes, *, file: str) -> "Section | None":
@@ -28,17 +22,8 @@ def parse(data: bytes, *, file: str) -> "Section | None":
 
     Only the first document counts, as for kubectl.
     """
-    try:
-        loader = yaml.CSafeLoader(data.decode("utf-8-sig"))
-        node = loader.get_node() if loader.check_node() else None
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise KubeconfigError("expected YAML or JSON, found bytes that are no text", file=file, line=line) from None
-    except yaml.YAMLError as error:
-        raise _unreadable(error, file) from None
-    if node is None or _kind(node) == "null":
-        return None
-    return Section(node, file=file, key="")
+    node = marked.first_node(data, file=file, error=KubeconfigError)
+    return None if node is None else Section(node, file=file, key="")
 
 
 class Section:
@@ -52,10 +37,9 @@ class Section:
         self._node = node
         if not isinstance(node, yaml.MappingNode):
             raise KubeconfigError(
-                f"expected a mapping, found {_described(node)}", file=file, line=_line(node), key=key or None
+                f"expected a mapping, found {described(node)}", file=file, line=line_of(node), key=key or None
             )
-        SafeConstructor().flatten_mapping(node)  # "<<: *defaults"
-        self._fields = {_name(name): value for name, value in node.value if _kind(value) != "null"}
+        self._fields = {_name(name): value for name, value in marked.entries_of(node) if kind_of(value) != "null"}
 
     def __contains__(self, key: str) -> bool:
         return key in self._fields
@@ -78,9 +62,9 @@ class Section:
         node = self._fields.get(key)
         if node is None:
             return False
-        if _kind(node) != "bool":
-            raise self._error(f"expected true or false, found {_described(node)}", key, node)
-        return bool(SafeConstructor.bool_values[node.value.lower()])
+        if not isinstance(node, yaml.ScalarNode) or kind_of(node) != "bool":
+            raise self._error(f"expected true or false, found {described(node)}", key, node)
+        return marked.is_true(node)
 
     def path(self, key: str) -> Path | None:
         """Return the path at `key`, which is relative to the folder of the file it is written in."""
@@ -100,7 +84,7 @@ class Section:
     def plain(self, key: str) -> Any:
         """Return whatever is at `key` as plain Python values, None if it is absent."""
         node = self._fields.get(key)
-        return None if node is None else SafeConstructor().construct_document(node)
+        return None if node is None else marked.plain(node)
 
     def wrong(self, problem: str, key: str = "") -> KubeconfigError:
         """Return the complaint about `key`, or about the whole section."""
@@ -111,45 +95,22 @@ class Section:
         if node is None:
             return []
         if not isinstance(node, yaml.SequenceNode):
-            raise self._error(f"expected a list, found {_described(node)}", key, node)
+            raise self._error(f"expected a list, found {described(node)}", key, node)
         return list(node.value)
 
     def _text(self, node: yaml.Node, key: str) -> str:
-        if _kind(node) in _TEXTS:
+        if kind_of(node) in marked.TEXTS:
             return str(node.value)
-        quotes = f"; if it is meant as text, put it in quotes: '{node.value}'" if _kind(node) in _KINDS else ""
-        raise self._error(f"expected text, found {_described(node)}{quotes}", key, node)
+        raise self._error(f"expected text, found {described(node)}{marked.quotes_hint(node)}", key, node)
 
     def _path_to(self, key: str) -> str:
         return ".".join(part for part in (self.key, key) if part)
 
     def _error(self, problem: str, key: str, node: yaml.Node | None) -> KubeconfigError:
-        return KubeconfigError(problem, file=self.file, line=_line(node or self._node), key=self._path_to(key) or None)
+        return KubeconfigError(
+            problem, file=self.file, line=line_of(node or self._node), key=self._path_to(key) or None
+        )
 
 
 def _name(node: yaml.Node) -> str:
     return str(node.value) if isinstance(node, yaml.ScalarNode) else ""
-
-
-def _line(node: yaml.Node) -> int:
-    return int(node.start_mark.line) + 1
-
-
-def _kind(node: yaml.Node) -> str:
-    return str(node.tag).removeprefix(_TAG)
-
-
-def _described(node: yaml.Node) -> str:
-    if isinstance(node, yaml.MappingNode):
-        return "a mapping"
-    if isinstance(node, yaml.SequenceNode):
-        return "a list"
-    return _KINDS.get(_kind(node), "text")
-
-
-def _unreadable(error: yaml.YAMLError, file: str) -> KubeconfigError:
-    mark = getattr(error, "problem_mark", None)
-    problem = getattr(error, "problem", None) or getattr(error, "reason", None) or "it cannot be parsed"
-    cut = "; the file seems to be cut off" if "end" in problem and "stream" in problem else ""
-    text = f"expected YAML or JSON: {' '.join(problem.split())}{cut}"
-    return KubeconfigError(text, file=file, line=mark.line + 1 if mark else None)

@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
 
+from haulout.core.marked import JsonLoader
 from haulout.sandbox.apiserver.gojson import DEEPEST
 
 _FEW, _MOST_REPEATED = 1000, 0.99  # beyond a few, the share of a document that may come from aliases
@@ -29,7 +30,7 @@ def decode_yaml(body: bytes) -> Any:
         raise _too_deep() from None
 
 
-class _Loader(yaml.CSafeLoader):
+class _Loader(JsonLoader):
     def first(self) -> Any:
         """Return the first document."""
         try:
@@ -60,10 +61,6 @@ class _Loader(yaml.CSafeLoader):
         return node.value
 
 
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
 _Loader.add_constructor(None, _Loader.plain)
 
 

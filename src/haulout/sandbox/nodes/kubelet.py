@@ -38,7 +38,7 @@ LEASE_NAMESPACE = "kube-node-lease"
 _RETRY = Backoff(first=timedelta(milliseconds=500), limit=timedelta(seconds=10), jitter=0.2)
 _SHORTLY = timedelta(seconds=1)
 _LEASE_LASTS = 4  # heartbeats
-_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)  # from which heartbeats are counted
+BEATS_FROM = datetime(2000, 1, 1, tzinfo=UTC)
 
 Key = tuple[str, str]  # what (node, lease, pod, mirror) and which
 
@@ -80,7 +80,10 @@ class _Static:
 
 
 class Kubelets:
-    """The kubelets of all machines, while `run` runs; somebody must run `view`, which may be shared."""
+    """The kubelets of all machines, while `run` runs; somebody must run `view`, which may be shared.
+
+    Heartbeats are counted from `beats_from`: a successor keeps the beat, and a run that begins there repeats itself.
+    """
 
     def __init__(
         self,
@@ -90,6 +93,7 @@ class Kubelets:
         delays: Delays | None = None,
         heartbeat: timedelta = timedelta(seconds=10),
         status_every: timedelta = timedelta(minutes=5),
+        beats_from: datetime = BEATS_FROM,
         events: EventRecorder | None = None,
         workers: int = 64,
     ) -> None:
@@ -99,6 +103,7 @@ class Kubelets:
         self._delays = delays or Delays()
         self._heartbeat = heartbeat
         self._status_every = status_every
+        self._beats_from = beats_from
         self._events = events
         self._kubelets: dict[str, _Kubelet] = {}
         self._numbers = 0
@@ -327,8 +332,8 @@ class Kubelets:
     def _next_beat(self, name: str, after: datetime, *, every: timedelta) -> datetime:
         """Return when a machine's heart beats next: at its own times, so that not all beat at once."""
         offset = every * self._delays.phase(name)
-        beats = (after - _EPOCH - offset) // every + 1
-        return _EPOCH + offset + beats * every
+        beats = (after - self._beats_from - offset) // every + 1
+        return self._beats_from + offset + beats * every
 
     # Pods
 

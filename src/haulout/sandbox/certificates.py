@@ -1,8 +1,15 @@
-"""Keys and certificates that last one test run: an authority for servers, one for people."""
+"""Keys and certificates of the moment: an authority that nobody else trusts, and what it signs.
 
+Nothing is kept: a sandbox, as a test, makes its authority anew each time it starts. What is valid is so by the
+machine's time, whatever time the sandbox has: those who check it live outside.
+"""
+
+import ssl
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from ipaddress import ip_address
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 from cryptography import x509
@@ -12,7 +19,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from haulout.core.clock import RealClock
 
-LIFETIME = timedelta(days=7)
+LIFETIME = timedelta(days=365)
+_CLOCKS_DIFFER = timedelta(minutes=5)
 
 
 class Identity(NamedTuple):
@@ -21,13 +29,22 @@ class Identity(NamedTuple):
     certificate: bytes
     key: bytes
 
+    def server_context(self) -> ssl.SSLContext:
+        """Return what a server needs to show it."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        with TemporaryDirectory() as folder:  # which only we can read; OpenSSL takes keys from files alone
+            file = Path(folder, "server.pem")
+            file.write_bytes(self.key + self.certificate)
+            context.load_cert_chain(file)
+        return context
+
 
 class Authority:
     """Signs certificates."""
 
     def __init__(self, name: str) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        self._name = _common_name(name)
         usage = x509.KeyUsage(
             digital_signature=True,
             key_cert_sign=True,
@@ -40,7 +57,7 @@ class Authority:
             decipher_only=False,
         )
         certificate = (
-            _unsigned(subject=self._name, issuer=self._name, key=self._key.public_key())
+            self._unsigned(self._name, key=self._key.public_key())
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .sign(self._key, hashes.SHA256())
@@ -49,54 +66,66 @@ class Authority:
 
     def server(self, *hosts: str) -> Identity:
         """Return the identity of a server that is reached as any of `hosts`, which are IP addresses or names."""
-        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0])])
-        reached_as = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
-        return self._sign(name, usage=ExtendedKeyUsageOID.SERVER_AUTH, alternative_names=reached_as)
+        return self.issue(_common_name(hosts[0]), hosts=hosts, usages=[ExtendedKeyUsageOID.SERVER_AUTH])
 
     def client(self, user: str, groups: Sequence[str]) -> Identity:
         """Return the identity of `user`, in the way Kubernetes reads it: groups are organizations."""
         organizations = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, group) for group in groups]
         name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, user), *organizations])
-        return self._sign(name, usage=ExtendedKeyUsageOID.CLIENT_AUTH)
+        return self.issue(name, usages=[ExtendedKeyUsageOID.CLIENT_AUTH])
 
-    def _sign(
+    def issue(
         self,
         name: x509.Name,
         *,
-        usage: x509.ObjectIdentifier,
-        alternative_names: x509.SubjectAlternativeName | None = None,
+        usages: Sequence[x509.ObjectIdentifier],
+        hosts: Sequence[str] = (),
+        starts: datetime | None = None,
+        ends: datetime | None = None,
     ) -> Identity:
+        """Return an identity with everything told: what for, reached as what, and valid from when to when."""
         key = ec.generate_private_key(ec.SECP256R1())
         # Python 3.13 verifies strictly (VERIFY_X509_STRICT) and refuses a certificate without the key identifiers.
         issued = (
-            _unsigned(subject=name, issuer=self._name, key=key.public_key())
+            self._unsigned(name, key=key.public_key(), starts=starts, ends=ends)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
+            .add_extension(x509.ExtendedKeyUsage(usages), critical=False)
             .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
         )
-        if alternative_names is not None:
-            issued = issued.add_extension(alternative_names, critical=False)
+        if hosts:
+            reached_as = x509.SubjectAlternativeName([_general_name(host) for host in hosts])
+            issued = issued.add_extension(reached_as, critical=False)
         certificate = issued.sign(self._key, hashes.SHA256())
         return Identity(certificate.public_bytes(serialization.Encoding.PEM), _pem(key))
 
+    def _unsigned(
+        self,
+        subject: x509.Name,
+        *,
+        key: ec.EllipticCurvePublicKey,
+        starts: datetime | None = None,
+        ends: datetime | None = None,
+    ) -> x509.CertificateBuilder:
+        now = RealClock().now()
+        return (
+            x509.CertificateBuilder()
+            .subject_name(subject)
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(x509.random_serial_number())
+            .not_valid_before(starts or now - _CLOCKS_DIFFER)
+            .not_valid_after(ends or now + LIFETIME)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+        )
+
 
 def signing_key() -> bytes:
-    """Return a new private key, PEM: what the server signs service-account tokens with."""
+    """Return a new private key, PEM: what a server signs service-account tokens with."""
     return _pem(ec.generate_private_key(ec.SECP256R1()))
 
 
-def _unsigned(*, subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = RealClock().now()
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
-        .public_key(key)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - timedelta(minutes=5))
-        .not_valid_after(now + LIFETIME)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
-    )
+def _common_name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
 
 def _general_name(host: str) -> x509.GeneralName:

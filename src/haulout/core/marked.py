@@ -1,0 +1,90 @@
+"""YAML that remembers where it was written, so that a complaint can name file and line.
+
+PyYAML's nodes carry marks: whoever reads them, instead of the values they stand for, can say where each stands and what
+it looks like. JSON is YAML, so it passes the same way. Dates are text, as to Kubernetes.
+"""
+
+from typing import Any
+
+import yaml
+from yaml.constructor import SafeConstructor
+
+from haulout.errors import ConfigError
+
+TEXTS = {"str", "value"}
+_TAG = "tag:yaml.org,2002:"
+# What a plain scalar looks like to YAML, in words.
+_KINDS = {"bool": "true or false", "int": "a number", "float": "a number", "null": "nothing", "binary": "binary data"}
+
+
+def first_node(data: bytes, *, file: str, error: type[ConfigError] = ConfigError) -> yaml.Node | None:
+    """Return the first document that `data` holds, or None if it holds nothing; raises `error`."""
+    try:
+        loader = JsonLoader(data.decode("utf-8-sig"))
+        node = loader.get_node() if loader.check_node() else None
+    except UnicodeDecodeError as problem:
+        line = data.count(b"\n", 0, problem.start) + 1
+        raise error("expected YAML or JSON, found bytes that are no text", file=file, line=line) from None
+    except yaml.YAMLError as problem:
+        raise _unreadable(problem, file, error) from None
+    return None if node is None or kind_of(node) == "null" else node
+
+
+def line_of(node: yaml.Node) -> int:
+    """Return the line that it begins in."""
+    return int(node.start_mark.line) + 1
+
+
+def kind_of(node: yaml.Node) -> str:
+    """Return what YAML takes it for, such as map, seq, str, int or bool."""
+    return str(node.tag).removeprefix(_TAG)
+
+
+def described(node: yaml.Node) -> str:
+    """Return what it is, for people."""
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    kind = kind_of(node)
+    return _KINDS.get(kind) or ("text" if kind in TEXTS else f"a value tagged {kind}")
+
+
+def quotes_hint(node: yaml.Node) -> str:
+    """Return the advice for what YAML does not take for the text that it may have been meant as."""
+    is_plain = isinstance(node, yaml.ScalarNode) and kind_of(node) in _KINDS
+    return f"; if it is meant as text, put it in quotes: '{node.value}'" if is_plain else ""
+
+
+def entries_of(node: yaml.MappingNode) -> list[tuple[yaml.Node, yaml.Node]]:
+    """Return the keys and values of a mapping, with those that it merges (`<<: *defaults`)."""
+    SafeConstructor().flatten_mapping(node)
+    return list(node.value)
+
+
+def is_true(node: yaml.ScalarNode) -> bool:
+    """Return the truth value that a node of kind bool stands for."""
+    return bool(SafeConstructor.bool_values[node.value.lower()])
+
+
+def plain(node: yaml.Node) -> Any:
+    """Return what it stands for as plain values, such as JSON has."""
+    return SafeConstructor().construct_document(node)
+
+
+class JsonLoader(yaml.CSafeLoader):
+    """Reads YAML as JSON has it: what looks like a date is a text."""
+
+
+JsonLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != f"{_TAG}timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _unreadable(problem: yaml.YAMLError, file: str, error: type[ConfigError]) -> ConfigError:
+    mark = getattr(problem, "problem_mark", None)
+    said = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "it cannot be parsed"
+    cut = "; the file seems to be cut off" if "end" in said and "stream" in said else ""
+    text = f"expected YAML or JSON: {' '.join(said.split())}{cut}"
+    return error(text, file=file, line=mark.line + 1 if mark else None)

@@ -1,0 +1,288 @@
+"""YAML files read into structs: everything that is wrong with a file, told at once.
+
+    scenario = shaped.read(data, Scenario, file="storm.yaml")
+    scenario.value.pools[0].name
+    raise ConfigErrors([scenario.wrong("pools[0].name", "…")])        # what only the reader of the whole can see
+
+A msgspec struct says what there may be: its fields, their types, bounds (`Meta(ge=1)`) and defaults. msgspec's own
+decoder stops at the first problem and knows no lines. This one goes on, and names file, line, key, what was found and
+what was expected; a key that does not exist is answered with the one that was probably meant.
+
+Durations are written as Go writes them. A text that must be of a certain form carries a `Form`.
+"""
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import yaml
+from msgspec import inspect
+
+from haulout.core import duration, marked
+from haulout.core.marked import described, kind_of, line_of
+from haulout.errors import ConfigError, ConfigErrors
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+_WRONG: Any = object()  # instead of a value: the problem has been told
+_NUMBERS = {"int", "float"}
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a text must be: `check` raises a ValueError that says what is wrong. Numbers pass as text, if allowed."""
+
+    expected: str
+    check: Callable[[str], object]
+    numbers: bool = False
+
+    @property
+    def meta(self) -> msgspec.Meta:
+        """Return it as what `Annotated` takes."""
+        return msgspec.Meta(extra={"form": self})
+
+
+@dataclass(frozen=True, slots=True)
+class Shaped(Generic[T]):
+    """What a file holds, and where."""
+
+    value: T
+    file: str
+    lines: Mapping[str, int]  # by key, such as `pools[0].name`
+
+    def wrong(self, key: str, problem: str) -> ConfigError:
+        """Return the complaint about what stands at `key`, or above it."""
+        above = key
+        while above and above not in self.lines:
+            above = above[: max(above.rfind("."), above.rfind("["), 0)]
+        return ConfigError(problem, file=self.file, line=self.lines.get(above), key=key)
+
+
+def read(data: bytes, shape: type[T], *, file: str) -> Shaped[T]:
+    """Return what `data` holds as a `shape`; `ConfigErrors` has all that is wrong."""
+    nothing = yaml.MappingNode("tag:yaml.org,2002:map", [], start_mark=yaml.Mark(file, 0, 0, 0, "", 0))
+    reader = _Reader(file)
+    value = reader.value(marked.first_node(data, file=file) or nothing, inspect.type_info(shape), "")
+    if reader.problems:
+        raise ConfigErrors(reader.problems)
+    return Shaped(value, file, reader.lines)
+
+
+def meant(name: str, known: Iterable[str]) -> str:
+    """Return the question whether one of the names that there are was meant, or nothing."""
+    near = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+class _Reader:
+    """Reads one file, and notes what is wrong."""
+
+    def __init__(self, file: str) -> None:
+        self.problems: list[ConfigError] = []
+        self.lines: dict[str, int] = {}
+        self._file = file
+        self._entries_of: dict[int, dict[str, yaml.Node]] = {}
+        self._inside: list[yaml.Node] = []  # an alias may lead back to where it stands
+
+    def value(self, node: yaml.Node, kind: inspect.Type, key: str) -> Any:
+        """Return the value of `node`, or `_WRONG`."""
+        if key:
+            self.lines[key] = line_of(node)
+        if any(node is each for each in self._inside):
+            return self._wrong(node, key, "expected something that does not contain itself")
+        self._inside.append(node)
+        try:
+            return self._value(node, kind, key)
+        finally:
+            self._inside.pop()
+
+    def _value(self, node: yaml.Node, kind: inspect.Type, key: str) -> Any:  # noqa: PLR0911 - one line for each kind
+        match kind:
+            case inspect.UnionType():
+                return self._one_of(node, kind, key)
+            case inspect.StructType():
+                return self._struct(node, kind, key)
+            case inspect.DictType():
+                return self._mapping(node, kind, key)
+            case inspect.VarTupleType():
+                return self._list(node, kind, key)
+            case inspect.AnyType():
+                return self._plain(node, key)
+            case inspect.Metadata():
+                return self._formed(node, _form(kind), key)
+            case _:
+                return self._scalar(node, kind, key)
+
+    def _one_of(self, node: yaml.Node, union: inspect.UnionType, key: str) -> Any:
+        kinds = [each for each in union.types if not isinstance(each, inspect.NoneType)]
+        if kind_of(node) == "null" and len(kinds) < len(union.types):
+            return None
+        fitting = [each for each in kinds if _fits(node, each)]
+        if not fitting and len(kinds) > 1:
+            return self._unexpected(node, key, " or ".join(_expected(each) for each in kinds))
+        return self._value(node, (fitting or kinds)[0], key)
+
+    def _struct(self, node: yaml.Node, struct: inspect.StructType, key: str) -> Any:
+        if not isinstance(node, yaml.MappingNode):
+            return self._unexpected(node, key, _expected(struct))
+        fields = {field.encode_name: field for field in struct.fields}
+        known = len(self.problems)
+        values: dict[str, Any] = {}
+        for name, value in self._entries(node, key).items():
+            path = _path(key, name)
+            if name not in fields:
+                self._wrong(value, path, f"there is no such key{meant(name, fields) or _instead(fields)}")
+            elif kind_of(value) != "null":
+                values[fields[name].name] = self.value(value, fields[name].type, path)
+        for field in struct.fields:
+            if field.required and field.name not in values:
+                self._wrong(node, _path(key, field.encode_name), f"expected {_expected(field.type)}, found nothing")
+        return struct.cls(**values) if len(self.problems) == known else _WRONG
+
+    def _mapping(self, node: yaml.Node, mapping: inspect.DictType, key: str) -> Any:
+        if not isinstance(node, yaml.MappingNode):
+            return self._unexpected(node, key, _expected(mapping))
+        return {
+            name: self.value(value, mapping.value_type, _path(key, name))
+            for name, value in self._entries(node, key).items()
+        }
+
+    def _entries(self, node: yaml.MappingNode, key: str) -> dict[str, yaml.Node]:
+        if id(node) in self._entries_of:  # an alias: what it merges is already in it, and would count as twice
+            return self._entries_of[id(node)]
+        entries = self._entries_of.setdefault(id(node), {})
+        written = {id(name) for name, _ in node.value}  # here, not merged into it
+        seen: set[str] = set()
+        for name, value in marked.entries_of(node):
+            text = str(name.value) if isinstance(name, yaml.ScalarNode) else ""
+            if id(name) in written and text in seen:
+                before = line_of(entries[text])
+                self._wrong(name, _path(key, text), f"expected it once, found it in line {before} too")
+            seen |= {text} if id(name) in written else set()
+            entries[text] = value
+        return entries
+
+    def _list(self, node: yaml.Node, items: inspect.VarTupleType, key: str) -> Any:
+        if not isinstance(node, yaml.SequenceNode):
+            return self._unexpected(node, key, _expected(items))
+        return tuple(self.value(each, items.item_type, f"{key}[{at}]") for at, each in enumerate(node.value))
+
+    def _plain(self, node: yaml.Node, key: str) -> Any:
+        try:
+            return marked.plain(node)
+        except (yaml.YAMLError, ValueError) as error:
+            return self._wrong(node, key, f"expected plain values: {' '.join(str(error).split())}")
+
+    def _scalar(self, node: yaml.Node, kind: inspect.Type, key: str) -> Any:
+        if not isinstance(node, yaml.ScalarNode) or not _fits(node, kind):
+            hint = marked.quotes_hint(node) if isinstance(kind, inspect.StrType) else ""
+            return self._unexpected(node, key, _expected(kind), hint)
+        match kind:
+            case inspect.TimeDeltaType():
+                return self._duration(node, key)
+            case inspect.LiteralType() if node.value not in kind.values:
+                hint = meant(str(node.value), map(str, kind.values))
+                return self._wrong(node, key, f"expected {_expected(kind)}, found {str(node.value)!r}{hint}")
+            case inspect.StrType() | inspect.LiteralType():
+                return str(node.value)
+        value = marked.plain(node)
+        if isinstance(kind, inspect.IntType | inspect.FloatType) and not _within(value, kind):
+            return self._wrong(node, key, f"expected {_expected(kind)}, found {node.value}")
+        return value
+
+    def _duration(self, node: yaml.ScalarNode, key: str) -> Any:
+        try:
+            length = duration.parse(str(node.value))
+        except duration.DurationError as error:
+            return self._wrong(node, key, f"expected a duration such as 90s, 5m or 1h30m: {error.problem}")
+        if length < timedelta():
+            return self._wrong(node, key, f"expected a duration that is not negative, found {node.value}")
+        return length
+
+    def _formed(self, node: yaml.Node, form: Form, key: str) -> Any:
+        readable = marked.TEXTS | (_NUMBERS if form.numbers else set())
+        if not isinstance(node, yaml.ScalarNode) or kind_of(node) not in readable:
+            return self._unexpected(node, key, form.expected, marked.quotes_hint(node))
+        try:
+            form.check(str(node.value))
+        except ValueError as error:
+            reason = f" ({error})" if str(error) else ""
+            return self._wrong(node, key, f"expected {form.expected}, found {str(node.value)!r}{reason}")
+        return str(node.value)
+
+    def _unexpected(self, node: yaml.Node, key: str, expected: str, hint: str = "") -> Any:
+        return self._wrong(node, key, f"expected {expected}, found {described(node)}{hint}")
+
+    def _wrong(self, node: yaml.Node, key: str, problem: str) -> Any:
+        self.problems.append(ConfigError(problem, file=self._file, line=line_of(node), key=key or None))
+        return _WRONG
+
+
+def _path(key: str, name: str) -> str:
+    return f"{key}.{name}" if key else name
+
+
+def _instead(fields: Iterable[str]) -> str:
+    return f"; there are {', '.join(fields)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What values of a kind are called, and what YAML takes them for."""
+
+    name: str
+    found_as: frozenset[str]
+
+
+_TEXT = _Look("text", frozenset(marked.TEXTS))
+_LOOKS: dict[type[inspect.Type], _Look] = {
+    inspect.StructType: _Look("a mapping", frozenset({"map"})),
+    inspect.DictType: _Look("a mapping", frozenset({"map"})),
+    inspect.VarTupleType: _Look("a list", frozenset({"seq"})),
+    inspect.IntType: _Look("a whole number", frozenset({"int"})),
+    inspect.FloatType: _Look("a number", frozenset(_NUMBERS)),
+    inspect.BoolType: _Look("true or false", frozenset({"bool"})),
+    inspect.TimeDeltaType: _Look("a duration such as 90s, 5m or 1h30m", frozenset({*marked.TEXTS, *_NUMBERS})),
+}
+
+
+def _form(kind: inspect.Metadata) -> Form:
+    form: Form = (kind.extra or {})["form"]
+    return form
+
+
+def _fits(node: yaml.Node, kind: inspect.Type) -> bool:
+    """Tell whether a node looks like a value of this kind, from afar."""
+    if isinstance(kind, inspect.Metadata):
+        return kind_of(node) in marked.TEXTS or (_form(kind).numbers and kind_of(node) in _NUMBERS)
+    return kind_of(node) in _LOOKS.get(type(kind), _TEXT).found_as
+
+
+def _expected(kind: inspect.Type) -> str:
+    match kind:
+        case inspect.UnionType():
+            return " or ".join(_expected(each) for each in kind.types if not isinstance(each, inspect.NoneType))
+        case inspect.LiteralType():
+            return _listed([str(value) for value in kind.values])
+        case inspect.Metadata():
+            return _form(kind).expected
+        case inspect.IntType() | inspect.FloatType():
+            return f"{_LOOKS[type(kind)].name}{_bounds(kind)}"
+    return _LOOKS.get(type(kind), _TEXT).name
+
+
+def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
+    if kind.ge is not None and kind.le is not None:
+        return f" from {kind.ge:g} to {kind.le:g}"
+    return f" of at least {kind.ge:g}" if kind.ge is not None else ""
+
+
+def _within(value: float, kind: inspect.IntType | inspect.FloatType) -> bool:
+    return (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
+
+
+def _listed(names: Sequence[str]) -> str:
+    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]

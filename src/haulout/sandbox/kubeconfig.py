@@ -1,0 +1,138 @@
+"""The kubeconfig of a running sandbox: there when it can be used, gone when the sandbox ends.
+
+Its place is claimed with a lock before anything else happens, so that a second sandbox hears of the first at once. The
+file itself appears as a whole, and only its owner can read it. One that was left behind by a sandbox that was killed is
+replaced. A file that is not a sandbox's is never touched: it may be the way to a real cluster.
+"""
+
+import base64
+import fcntl
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from haulout.errors import UsageError
+
+NAME = "sandbox"  # of its context, its cluster and its user
+_ELSEWHERE = "name another file with --write-kubeconfig"
+
+
+def default_path(environ: Mapping[str, str]) -> Path:
+    """Return where it is written when nobody says otherwise: always the same place, of the user's own."""
+    cache = environ.get("XDG_CACHE_HOME") or Path(environ.get("HOME") or Path.home(), ".cache")
+    return Path(cache, "haulout", "sandbox.kubeconfig")
+
+
+@contextmanager
+def claimed(path: Path, *, make_folder: bool = False) -> Iterator[None]:
+    """Keep `path` for this process; at the end of the context there is no kubeconfig of a sandbox any more."""
+    path = path.absolute()
+    made = _make_folder(path.parent) if make_folder else []
+    try:
+        with _locked(path):
+            if not _is_free(path):
+                raise UsageError(f"{path} is there already and is no kubeconfig of a sandbox; {_ELSEWHERE}")
+            try:
+                yield
+            finally:
+                if _is_free(path):
+                    path.unlink(missing_ok=True)
+    finally:
+        for folder in made:
+            with suppress(OSError):  # somebody else keeps something in it by now
+                folder.rmdir()
+
+
+def write(path: Path, *, server: str, ca_pem: bytes, token: str) -> None:
+    """Write the kubeconfig, which from then on has the one context `sandbox`."""
+    authority = base64.b64encode(ca_pem).decode()
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": NAME,
+        "clusters": [{"name": NAME, "cluster": {"server": server, "certificate-authority-data": authority}}],
+        "users": [{"name": NAME, "user": {"token": token}}],
+        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
+    }
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    with _said(path):
+        try:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+                file.write(yaml.safe_dump(content, sort_keys=False, encoding="utf-8"))
+            draft.replace(path)
+        finally:
+            draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    lock = path.with_name(f".{path.name}.lock")
+    with _said(path):
+        file = _take(lock)
+    if file is None:
+        holder = ""
+        with suppress(OSError):
+            holder = f" (process {lock.read_text().strip()})"
+        raise UsageError(
+            f"a sandbox is running already{holder}, with the kubeconfig {path}; end it, or have two: {_ELSEWHERE}"
+        )
+    try:
+        yield
+    finally:
+        lock.unlink(missing_ok=True)
+        os.close(file)
+
+
+def _take(lock: Path) -> int | None:
+    """Return the file that holds the lock, or None if another process has it."""
+    while True:
+        file = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(file).st_nlink:  # or its holder removed it, just now: what we have locked is no longer there
+                os.truncate(file, 0)
+                os.write(file, f"{os.getpid()}\n".encode())
+                return file
+        except BlockingIOError:
+            os.close(file)
+            return None
+        os.close(file)
+
+
+def _is_free(path: Path) -> bool:
+    """Tell whether nothing would be lost at `path`: nothing is there, or the kubeconfig of a sandbox."""
+    with _said(path):
+        try:
+            content = path.read_bytes()
+        except FileNotFoundError:
+            return True
+    try:
+        config: Any = yaml.load(content, Loader=yaml.CSafeLoader)
+        return config is None or {it["name"] for it in config["contexts"] + config["clusters"]} == {NAME}
+    except (yaml.YAMLError, TypeError, KeyError):
+        return False
+
+
+def _make_folder(folder: Path) -> list[Path]:
+    """Make a folder and those above it; return what was made, the innermost first."""
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    with _said(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return missing
+
+
+@contextmanager
+def _said(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError:
+        raise UsageError(
+            f"cannot write the kubeconfig {path}: there is no folder {path.parent}; make it, or {_ELSEWHERE}"
+        ) from None
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UsageError(f"cannot write the kubeconfig {path}: {reason}; {_ELSEWHERE}") from None

@@ -1,0 +1,62 @@
+"""What happens in a scenario, when its time has come.
+
+Times count from the moment at which the timeline begins to run. What happens again and again keeps to its beat, however
+long it takes; what takes longer than its beat skips one. What goes wrong (the node that was to reboot is gone) is told,
+and the story goes on.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from random import Random
+
+from haulout.errors import HauloutError
+from haulout.sandbox.scenarios.loading import action_of
+from haulout.sandbox.scenarios.model import Happening
+from haulout.sandbox.scenarios.stage import Stage
+
+Tell = Callable[[timedelta, str], object]  # how long after the beginning, and what
+
+
+class Timeline:
+    """Lets happen what a scenario says, while `run` runs; `tell` hears of it."""
+
+    def __init__(self, stage: Stage, *, tell: Tell) -> None:
+        self._stage = stage
+        self._clock = stage.cluster.clock
+        self._tell = tell
+
+    async def run(self) -> None:
+        """Play it to its end, if it has one."""
+        begins = self._clock.now()
+        async with asyncio.TaskGroup() as tasks:
+            for number, happening in enumerate(self._stage.loaded.scenario.timeline):
+                random = Random(f"{self._stage.cluster.seed} scenario {number}")
+                tasks.create_task(self._play(happening, begins, random))
+
+    async def _play(self, happening: Happening, begins: datetime, random: Random) -> None:
+        at = happening.at if happening.at is not None else happening.every
+        while at is not None and (happening.until is None or at <= happening.until):
+            await self._clock.sleep(begins + at - self._clock.now())
+            await self._happen(happening, begins, random)
+            at = _next(happening, at, passed=self._clock.now() - begins)
+
+    async def _happen(self, happening: Happening, begins: datetime, random: Random) -> None:
+        name, action = action_of(happening)
+        try:
+            deed = await self._stage.act(name, action, random)
+            self._tell(self._clock.now() - begins, deed.what)
+            if deed.lasts is not None and deed.undo is not None:
+                await self._clock.sleep(deed.lasts)
+                self._tell(self._clock.now() - begins, await deed.undo())
+        except (HauloutError, LookupError, ValueError) as error:
+            said = error.args[0] if isinstance(error, KeyError) else error
+            self._tell(self._clock.now() - begins, f"{name} failed: {said}")
+
+
+def _next(happening: Happening, at: timedelta, *, passed: timedelta) -> timedelta | None:
+    """Return when it happens next: on the beat, but not in the past."""
+    if happening.every is None:
+        return None
+    beats = max((passed - at) // happening.every, 0) + 1
+    return at + beats * happening.every

@@ -1,0 +1,94 @@
+"""The real kubectl on `haulout run --sandbox`, as its first lines advise."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controlplane import ControlPlane
+from support.sandboxes import Sandbox, sandbox
+
+PATIENCE_SECONDS = 60
+
+
+class Kubectl:
+    """Runs kubectl with the kubeconfig of a sandbox."""
+
+    def __init__(self, binary: Path, running: Sandbox) -> None:
+        self.running = running
+        self._binary = binary
+        self._environment = {**os.environ, "KUBECONFIG": str(running.kubeconfig), "HOME": str(running.home)}
+
+    def __call__(self, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run a command to its end."""
+        return subprocess.run(
+            [str(self._binary), *args],
+            env=self._environment,
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE_SECONDS,
+            check=False,
+        )
+
+    def rows(self, *args: str) -> list[list[str]]:
+        """Return the cells of a table, without its header."""
+        done = self(*args)
+        assert done.returncode == 0, done.stderr
+        return [line.split() for line in done.stdout.splitlines()[1:]]
+
+    def age_in_minutes(self, node: str) -> int:
+        """Return how old a node is said to be."""
+        age = self.rows("get", "node", node)[0][3]
+        hours, _, rest = age.rpartition("h")
+        return 60 * int(hours or "0") + int(rest.partition("m")[0] or "0")
+
+    def start(self, *args: str) -> subprocess.Popen[str]:
+        """Start a command that does not end by itself."""
+        return subprocess.Popen([str(self._binary), *args], env=self._environment, stdout=subprocess.PIPE, text=True)
+
+
+@pytest.fixture
+def kubectl(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Kubectl]:
+    """Have a sandbox on which a watch would last some seconds if it were by the cluster's clock, and kubectl on it."""
+    args = ["--nodes", "3", "--pods-per-node", "3", "--speed", "1200", "--write-kubeconfig", str(tmp_path / "kc")]
+    with sandbox(tmp_path, *args) as running:
+        yield Kubectl(control_plane.assets.path("kubectl"), running)
+
+
+def test_what_it_advises_to_try_does_what_it_says(kubectl: Kubectl) -> None:
+    assert {row[1] for row in kubectl.rows("get", "nodes")} == {"Ready"}
+    pods = kubectl.rows("get", "pods", "-A", "-o", "wide")
+    assert {row[3] for row in pods} <= {"Running", "Completed"}
+    advised = next(line for line in kubectl.running.said if "kubectl drain" in line).split()[1:]
+    node = advised[1]
+    drained = kubectl(*advised[:-1], "--timeout=6s")
+    assert drained.returncode == 1
+    assert f"node/{node} cordoned" in drained.stdout
+    assert "Cannot evict pod as it would violate the pod's disruption budget." in drained.stderr
+    assert f'unable to drain node "{node}"' in drained.stderr
+    left = [row[1] for row in kubectl.rows("get", "pods", "-A", f"--field-selector=spec.nodeName={node}")]
+    assert any(name.startswith("ledger-") for name in left)
+    assert not any(name.startswith(("web-", "api-", "worker-")) for name in left)
+    described = kubectl("describe", "node", node)
+    assert described.returncode == 0
+    assert "Unschedulable:      true\n" in described.stdout
+
+
+def test_a_watch_goes_on_while_hours_pass(kubectl: Kubectl) -> None:
+    with kubectl.start("get", "nodes", "-w") as watching:
+        try:
+            lines = watching.stdout
+            assert lines is not None
+            assert all(lines.readline() for _ in range(1 + 3))
+            while kubectl.age_in_minutes("general-01") < 70:
+                assert watching.poll() is None
+            assert kubectl("cordon", "general-02").returncode == 0
+            seen = ""
+            while "SchedulingDisabled" not in seen:
+                seen = lines.readline()
+                assert seen, "the watch has ended"
+            assert seen.startswith("general-02")
+        finally:
+            watching.terminate()

@@ -1,0 +1,96 @@
+"""`haulout run --sandbox` in a process of its own, for tests that come to it from outside."""
+
+import os
+import queue
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+from haulout.core.clock import RealClock
+from haulout.kube.client import Client
+from haulout.kube.network import config
+from haulout.kube.network.http import HttpTransport
+
+PATIENCE_SECONDS = 60
+
+
+class Sandbox:
+    """A sandbox in a process of its own."""
+
+    def __init__(self, home: Path, *args: str) -> None:
+        self.home = home
+        environment = {**os.environ, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
+        environment.pop("XDG_CACHE_HOME", None)
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "haulout", "run", "--sandbox", *args],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            env=environment,
+        )
+        self.said: list[str] = []
+        self._lines: queue.Queue[str | None] = queue.Queue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The file that it said it wrote."""
+        return Path(next(line.split()[-1] for line in self.said if line.startswith("Kubeconfig")))
+
+    def until(self, part: str) -> str:
+        """Wait for a line with `part` in it, and return it."""
+        while True:
+            line = self._lines.get(timeout=PATIENCE_SECONDS)
+            assert line is not None, f"it ended: {self.said}"
+            if part in line:
+                return line
+
+    def end(self, number: signal.Signals) -> int:
+        """Send a signal, and return the exit code."""
+        self.process.send_signal(number)
+        code = self.process.wait(PATIENCE_SECONDS)
+        self._reader.join(PATIENCE_SECONDS)
+        return code
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator[Client]:
+        """Yield a client that finds its way as any other does: by the kubeconfig."""
+        clock = RealClock()
+        connection = config.load(kubeconfig=str(self.kubeconfig), context="sandbox", clock=clock)
+        client = Client(HttpTransport(connection, clock=clock), clock=clock, random=random.Random(1))
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            self.said.append(line.rstrip("\n"))
+            self._lines.put(line)
+        self._lines.put(None)
+
+
+def left_in(folder: Path) -> list[str]:
+    """Return the names of what is in a folder."""
+    return [it.name for it in folder.iterdir()]
+
+
+@contextmanager
+def sandbox(home: Path, *args: str) -> Iterator[Sandbox]:
+    """Have a sandbox that is there."""
+    running = Sandbox(home, *args)
+    try:
+        running.until("Ready after")
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+        if running.process.stdout:
+            running.process.stdout.close()

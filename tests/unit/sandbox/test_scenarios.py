@@ -1,0 +1,296 @@
+"""Scenarios as files: what they come to, what is wrong with them, and that the page about them is true."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from haulout.errors import ConfigErrors, UsageError
+from haulout.sandbox.scenarios import model
+from haulout.sandbox.scenarios.loading import Loaded, builtin_names, load, parse
+from haulout.sandbox.scenarios.plan import expanded, machines, objects, reshaped
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "sandbox-scenarios.md"
+POOL = "pools: [{name: general, count: 3}]\n"
+
+
+def scenario(text: str) -> model.Scenario:
+    return parse(text.encode(), file="s.yaml", name="s").scenario
+
+
+def problems(text: str, folder: Path | None = None) -> list[str]:
+    with pytest.raises(ConfigErrors) as caught:
+        parse(text.encode(), file="s.yaml", name="s", folder=folder)
+    return [str(error) for error in caught.value.errors]
+
+
+def problem(text: str) -> str:
+    """Return the one thing that is wrong with a scenario, of which `text` begins in line 2."""
+    found = problems(POOL + text)
+    assert len(found) == 1, found
+    return found[0].removeprefix("s.yaml:2: ")
+
+
+# What they come to
+
+
+def test_machines_are_numbered_and_dealt_out_to_zones_in_turn() -> None:
+    found = machines(
+        scenario("pools: [{name: n, count: 3, zones: [x, y], providerID: 'aws:///{zone}/i-{number:04}', cpu: 2}]")
+    )
+    assert [(it.name, it.zone, it.provider_id, it.cpu) for it in found] == [
+        ("n-01", "x", "aws:///x/i-0001", "2"),
+        ("n-02", "y", "aws:///y/i-0002", "2"),
+        ("n-03", "x", "aws:///x/i-0003", "2"),
+    ]
+
+
+def test_reshaping_divides_nodes_as_they_were_and_gives_all_pools_the_same_zones() -> None:
+    pools = "pools: [{name: a, count: 24}, {name: b, count: 6}, {name: none, count: 0}]"
+    shaped = reshaped(scenario(pools), nodes=10, zones=2, pods_per_node=7)
+    assert [(pool.name, pool.count, pool.zones) for pool in shaped.pools] == [
+        ("a", 8, ("zone-a", "zone-b")),
+        ("b", 2, ("zone-a", "zone-b")),
+        ("none", 0, ("zone-a", "zone-b")),
+    ]
+    assert shaped.pods_per_node == 7
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 3, 7, 29, 30, 31, 1000])
+@pytest.mark.parametrize("name", ["default", "rolling", "trouble", "big"])
+def test_every_scenario_takes_every_number_of_nodes(name: str, nodes: int) -> None:
+    assert len(machines(reshaped(load(name).scenario, nodes=nodes))) == nodes
+
+
+@pytest.mark.parametrize(("nodes", "pods_per_node"), [(30, 10), (30, 20), (100, 10), (10, 30)])
+def test_workloads_with_a_share_fill_the_cluster(nodes: int, pods_per_node: int) -> None:
+    shaped = reshaped(load("default").scenario, nodes=nodes, pods_per_node=pods_per_node)
+    pods = sum(nodes if it.kind == "DaemonSet" else it.replicas for each in expanded(shaped) for it in each)
+    assert pods == pytest.approx(nodes * pods_per_node, rel=0.05)
+
+
+def test_a_small_cluster_still_has_each_workload_once() -> None:
+    shaped = reshaped(load("default").scenario, nodes=1, pods_per_node=1)
+    assert all(each for each in expanded(shaped))
+
+
+def test_the_default_scenario_has_what_a_drain_meets() -> None:
+    shaped = load("default").scenario
+    kinds = {it["kind"] for it in objects(shaped)}
+    assert kinds >= {"Deployment", "StatefulSet", "DaemonSet", "Job", "Pod", "PodDisruptionBudget"}
+    nodes = machines(shaped)
+    assert (len(nodes), len({node.zone for node in nodes})) == (30, 3)
+
+
+def test_a_workload_says_how_its_pods_behave() -> None:
+    found = objects(
+        scenario(
+            POOL
+            + """
+workloads:
+  - {kind: Deployment, name: web, namespace: shop, replicas: 2, start: 1s, ready: 1500ms, stop: 20s, grace: 1m,
+     runs: 5m, exitCode: 3, hang: true, cpu: 2, priority: -5, spread: node, nodeSelector: {disk: ssd},
+     tolerateAll: true, budget: {minAvailable: 50%, unhealthyPodEvictionPolicy: AlwaysAllow}}
+"""
+        )
+    )
+    by_kind = {it["kind"]: it for it in found}
+    template = by_kind["Deployment"]["spec"]["template"]
+    assert template["metadata"]["annotations"] == {
+        "sandbox.haulout.dev/start-seconds": "1",
+        "sandbox.haulout.dev/ready-seconds": "1.5",
+        "sandbox.haulout.dev/run-seconds": "300",
+        "sandbox.haulout.dev/stop-seconds": "20",
+        "sandbox.haulout.dev/exit-code": "3",
+        "sandbox.haulout.dev/hang": "true",
+    }
+    pod = template["spec"]
+    assert pod["terminationGracePeriodSeconds"] == 60
+    assert pod["containers"][0]["resources"] == {"requests": {"cpu": "2", "memory": "64Mi"}}
+    assert (pod["nodeSelector"], pod["tolerations"]) == ({"disk": "ssd"}, [{"operator": "Exists"}])
+    assert pod["priorityClassName"] == by_kind["PriorityClass"]["metadata"]["name"]
+    assert by_kind["PriorityClass"]["value"] == -5
+    assert by_kind["PodDisruptionBudget"]["spec"] == {
+        "minAvailable": "50%",
+        "selector": {"matchLabels": {"app": "web"}},
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+    }
+
+
+def test_copies_are_numbered_and_each_has_its_own_pods() -> None:
+    found = objects(scenario(POOL + "workloads: [{kind: Pod, name: note, copies: 2}]"))
+    assert [it["metadata"]["name"] for it in found] == ["note-1", "note-2"]
+
+
+# What is wrong with them
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("workload: []", "workload: there is no such key; did you mean workloads?"),
+        ("podsPerNode: 101", "podsPerNode: expected a whole number from 1 to 100, found 101"),
+        ("youth: 5 minutes", 'youth: expected a duration such as 90s, 5m or 1h30m: time: unknown unit " minutes" in '),
+        (
+            "workloads: [{kind: CronJob, name: a}]",
+            "workloads[0].kind: expected DaemonSet, Deployment, Job, Pod or StatefulSet, found 'CronJob'",
+        ),
+        (
+            "workloads: [{kind: Pod, name: Web_1}]",
+            "workloads[0].name: expected a name of a-z, 0-9 and -, at most 63 of them, - not at an end, found 'Web_1'",
+        ),
+        ("workloads: [{kind: Pod, name: a, replicas: 2}]", "workloads[0].replicas: expected copies instead"),
+        ("workloads: [{kind: DaemonSet, name: a, replicas: 2}]", "workloads[0]: expected neither replicas, copies nor"),
+        ("workloads: [{kind: Pod, name: a, copies: 1, share: 1}]", "workloads[0].share: expected either copies or"),
+        (
+            "workloads: [{kind: Pod, name: a}, {kind: Pod, name: a}]",
+            "workloads[1].name: expected a name of its own, found a second Pod of this name",
+        ),
+        (
+            "workloads: [{kind: Deployment, name: a, budget: {}}]",
+            "workloads[0].budget: expected either minAvailable or maxUnavailable, found neither",
+        ),
+        (
+            "workloads: [{kind: Deployment, name: a, budget: {minAvailable: 1, maxUnavailable: 1}}]",
+            "workloads[0].budget: expected either minAvailable or maxUnavailable, found both",
+        ),
+        (
+            "workloads: [{kind: Deployment, name: a, budget: {minAvailable: half}}]",
+            "workloads[0].budget.minAvailable: expected a number of pods, or a share such as 50%, found 'half'",
+        ),
+        ("timeline: [{compact: {}}]", "timeline[0]: expected when it happens: at, every, or both; found neither"),
+        ("timeline: [{at: 1m}]", "timeline[0]: expected one thing that happens, such as reboot or scale, found none"),
+        (
+            "timeline: [{at: 1m, compact: {}, reboot: {nodes: a}}]",
+            "timeline[0]: expected one thing that happens, such as reboot or scale, found reboot and compact",
+        ),
+        ("timeline: [{every: 0s, compact: {}}]", "timeline[0].every: expected a duration above 0, found 0"),
+        ("timeline: [{at: 1m, until: 2m, compact: {}}]", "timeline[0].until: expected every beside it"),
+        ("timeline: [{at: 1m, reboot: {}}]", "timeline[0].reboot.nodes: expected text or a list or a mapping, found"),
+        (
+            "timeline: [{at: 1m, addNodes: {pool: genral}}]",
+            "timeline[0].addNodes.pool: there is no pool genral; did you mean general?; there are general",
+        ),
+        (
+            "timeline: [{at: 1m, kill: {nodes: {pool: other}}}]",
+            "timeline[0].kill.nodes.pool: there is no pool other; there are general",
+        ),
+        (
+            "timeline: [{at: 1m, pause: {components: [schduler]}}]",
+            "timeline[0].pause.components[0]: there is no component schduler; did you mean scheduler?",
+        ),
+        (
+            "timeline: [{at: 1m, slow: {by: 1s, clients: [me]}}]",
+            "timeline[0].slow.clients[0]: there is no client me; there are admin, kubelets, scheduler",
+        ),
+        ("timeline: [{at: 1m, refuse: {code: 200}}]", "timeline[0].refuse.code: expected a whole number from 400 to"),
+        (
+            "manifests: [{kind: ConfigMap, metadata: {}}]",
+            "manifests[0]: expected an object, found none: it lacks apiVersion, metadata.name",
+        ),
+        ("manifests: [{file: none.yaml}]", "manifests[0].file: cannot read none.yaml: No such file or directory"),
+        ("timeline: [{at: 1m, apply: {a: 1}}]", "timeline[0].apply: expected an object, found none: it lacks"),
+    ],
+)
+def test_what_makes_no_sense_is_told_with_its_key(text: str, said: str) -> None:
+    assert problem(text).startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "s.yaml: pools: expected at least one pool of machines, found none"),
+        ("pools: []", "s.yaml:1: pools: expected at least one pool of machines, found none"),
+        ("pools: [{name: a}, {name: a}]", "s.yaml:1: pools[1].name: expected a name of its own, found a twice"),
+        ("pools: [{name: a, zones: []}]", "s.yaml:1: pools[0].zones: expected at least one zone, found none"),
+        ("pools: [{name: a, count: 5001}]", "s.yaml:1: pools[0].count: expected a whole number from 0 to 5000, found"),
+        ("pools: [{name: a, memory: lots}]", "s.yaml:1: pools[0].memory: expected a quantity such as 500m or 4Gi, "),
+        ("pools: [{name: a, providerID: 'x{nme}'}]", "s.yaml:1: pools[0].providerID: expected text, with {name}, "),
+        ("pools: [{name: a, providerID: 'x{'}]", "s.yaml:1: pools[0].providerID: expected text, with {name}, "),
+        (
+            "pools: [{name: a, taints: [{key: b, effect: no}]}]",
+            "s.yaml:1: pools[0].taints[0].effect: expected NoExecute, NoSchedule or PreferNoSchedule, found true or",
+        ),
+    ],
+)
+def test_pools_that_make_no_sense_are_told(text: str, said: str) -> None:
+    found = problems(text)
+    assert len(found) == 1
+    assert found[0].startswith(said)
+
+
+def test_all_that_is_wrong_is_told_at_once() -> None:
+    found = problems("pools:\n  - name: a\n  - name: a\nworkloads:\n  - {kind: Pod, name: b, replicas: 3}\n")
+    assert [error.split(": ")[0] for error in found] == ["s.yaml:3", "s.yaml:5"]
+
+
+def test_manifests_may_be_in_a_file_beside_the_scenario(tmp_path: Path) -> None:
+    one = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: %s}\ndata: {since: 2020-01-01}\n"
+    (tmp_path / "more.yaml").write_text(f"{one % 'a'}---\n{one % 'b'}---\n")
+    (tmp_path / "s.yaml").write_text(POOL + "manifests: [{file: more.yaml}]")
+    loaded = load(str(tmp_path / "s.yaml"))
+    found = loaded.objects(loaded.scenario.manifests[0])
+    assert [(it["metadata"]["name"], it["data"]) for it in found] == [
+        ("a", {"since": "2020-01-01"}),
+        ("b", {"since": "2020-01-01"}),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("a: [", "expected YAML in more.yaml: "),
+        ("- 1", "object 1 of more.yaml: expected an object, with apiVersion, kind and metadata"),
+        ("kind: Pod", "object 1 of more.yaml: expected an object, found none: it lacks apiVersion, metadata.name"),
+    ],
+)
+def test_a_file_of_manifests_that_holds_none_is_told(tmp_path: Path, content: str, said: str) -> None:
+    (tmp_path / "more.yaml").write_text(content)
+    found = problems(POOL + "manifests: [{file: more.yaml}]", folder=tmp_path)
+    assert found[0].startswith(f"s.yaml:2: manifests[0].file: {said}")
+
+
+def test_a_scenario_that_is_not_there_is_answered_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no scenario 'trubble', .* did you mean trouble\?; there are big, default"):
+        load("trubble")
+    with pytest.raises(UsageError, match="there is no scenario"):
+        load(str(tmp_path))
+
+
+# What is written about them
+
+
+def test_the_page_names_every_key() -> None:
+    told = set(re.findall(r"`([A-Za-z]+)`", PAGE.read_text()))
+    assert {key for shape in _shapes(model.Scenario) for key in shape.__struct_encode_fields__} - told == set()
+
+
+def _shapes(shape: type[msgspec.Struct]) -> set[type[msgspec.Struct]]:
+    found: set[type[msgspec.Struct]] = set()
+
+    def look(kind: Any) -> None:
+        if isinstance(kind, msgspec.inspect.StructType) and kind.cls not in found:
+            found.add(kind.cls)
+            for field in kind.fields:
+                look(field.type)
+        for inner in ("types", "item_type", "type", "value_type"):
+            each = getattr(kind, inner, ())
+            for one in each if isinstance(each, tuple) else (each,):
+                look(one) if isinstance(one, msgspec.inspect.Type) else None
+
+    look(msgspec.inspect.type_info(shape))
+    return found
+
+
+def test_every_example_of_the_page_is_a_scenario() -> None:
+    examples = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    loaded = [parse(text.encode(), file=PAGE.name, name="example") for text in examples]
+    assert len(loaded) >= 5
+    assert all(isinstance(it, Loaded) for it in loaded)
+
+
+def test_the_page_names_every_scenario_that_comes_with_haulout() -> None:
+    assert builtin_names() == ["big", "default", "rolling", "trouble"]
+    assert all(f"| `{name}` |" in PAGE.read_text() for name in builtin_names())

@@ -1,0 +1,395 @@
+"""What happens in a scenario: each thing that can, as a cluster on simulated time sees it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.core.virtual import VirtualClock, run_virtual
+from haulout.errors import ApiError, ConfigError, ServerFailure, Unreachable
+from haulout.kube.resources import NODES
+from haulout.sandbox.cluster import ADMIN, Cluster
+from haulout.sandbox.scenarios.loading import ACTIONS, parse
+from haulout.sandbox.scenarios.model import Happening
+from haulout.sandbox.scenarios.stage import Stage
+from haulout.sandbox.scenarios.timeline import Timeline
+
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+THREE_NODES = """
+pools: [{name: general, count: 3, zones: [a, b, c]}]
+workloads:
+  - {kind: Deployment, name: web, namespace: shop, replicas: 3, start: 1s, stop: 1s}
+  - {kind: StatefulSet, name: ledger, namespace: bank, replicas: 2, start: 1s, stop: 1s, budget: {minAvailable: 2}}
+"""
+
+
+class Play:
+    """A scenario that is being played, and what was told of it."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self.cluster = cluster
+        self.api = cluster.api
+        self.told: list[tuple[float, str]] = []
+
+    def tell(self, at: timedelta, what: str) -> None:
+        """Note what happened, and the second in which."""
+        self.told.append((int(at.total_seconds()), what))
+
+    def node(self, name: str) -> Any:
+        """Return a node."""
+        return self.api.get("nodes", name)
+
+    def ready(self, name: str) -> str:
+        """Return whether a node is ready."""
+        conditions = {it["type"]: it["status"] for it in self.node(name)["status"]["conditions"]}
+        return str(conditions["Ready"])
+
+    def pods(self, namespace: str) -> list[str]:
+        """Return the names of pods."""
+        return [pod["metadata"]["name"] for pod in self.api.objects("pods", namespace=namespace)]
+
+    async def until(self, condition: Callable[[], bool], *, within: timedelta = 10 * MINUTE) -> None:
+        """Let time pass until something is so."""
+        ends = self.cluster.clock.now() + within
+        while not condition():
+            assert self.cluster.clock.now() < ends, "it did not come to that"
+            await self.cluster.clock.sleep(SECOND)
+
+    async def at(self, seconds: float) -> None:
+        """Let time pass until so many seconds after the beginning of the timeline."""
+        await self.cluster.clock.sleep(timedelta(seconds=seconds))
+
+
+@asynccontextmanager
+async def played(clock: Clock, timeline: str, *, base: str = THREE_NODES) -> AsyncIterator[Play]:
+    """Play a scenario with this timeline, from when its cluster has come up."""
+    loaded = parse(f"{base}timeline:\n{timeline}".encode(), file="s.yaml", name="s")
+    cluster = Cluster(clock, seed=5)
+    stage, play = Stage(cluster, loaded), Play(cluster)
+    async with cluster.running():
+        await stage.put_up()
+        await clock.sleep(2 * MINUTE)
+        async with asyncio.TaskGroup() as tasks:
+            playing = tasks.create_task(Timeline(stage, tell=play.tell).run())
+            yield play
+            playing.cancel()
+
+
+def test_there_is_a_deed_for_each_thing_that_can_happen(clock: Clock) -> None:
+    stage = Stage(Cluster(clock), parse(THREE_NODES.encode(), file="s.yaml", name="s"))
+    names = dict(zip(Happening.__struct_fields__, Happening.__struct_encode_fields__, strict=True))
+    assert set(stage.deeds) == {names[action] for action in ACTIONS}
+
+
+# When
+
+
+async def test_things_happen_at_their_time_and_on_their_beat(clock: Clock) -> None:
+    lines = """
+  - {at: 10s, compact: {}}
+  - {every: 20s, until: 70s, compact: {}}
+  - {at: 5s, every: 30s, compact: {}}
+"""
+    async with played(clock, lines) as play:
+        await play.at(90)
+        assert [at for at, _ in play.told] == [5, 10, 20, 35, 40, 60, 65]
+
+
+async def test_what_takes_longer_than_its_beat_skips_one(clock: Clock) -> None:
+    async with played(clock, "  - {every: 20s, cordon: {nodes: general-01, for: 30s}}") as play:
+        await play.at(130)
+        began = [at for at, what in play.told if what.startswith("cordoned")]
+        assert began == [20, 60, 100]
+
+
+async def test_what_goes_wrong_is_told_and_the_story_goes_on(clock: Clock) -> None:
+    lines = """
+  - {at: 1s, reboot: {nodes: nobody}}
+  - {at: 2s, delete: {kind: ConfigMap, name: none}}
+  - {at: 3s, delete: {kind: Dragon, name: none}}
+  - {at: 4s, cordon: {nodes: general-01}}
+"""
+    async with played(clock, lines) as play:
+        await play.at(5)
+        assert play.told == [
+            (1, "reboot failed: there is no machine nobody"),
+            (2, 'delete failed: deleting configmaps default/none: configmaps "none" not found'),
+            (3, "delete failed: the cluster serves no Dragon"),
+            (4, "cordoned: general-01"),
+        ]
+
+
+def test_the_same_seed_chooses_the_same() -> None:
+    lines = "  - {every: 30s, kill: {nodes: {count: 1}, for: 5s}}\n  - {every: 40s, deletePods: {count: 2}}"
+
+    async def story() -> list[tuple[float, str]]:
+        async with played(VirtualClock(), lines) as play:
+            await play.at(300)
+            return play.told
+
+    first, second = run_virtual(story()), run_virtual(story())
+    assert len({what for _, what in first}) > 5
+    assert first == second
+
+
+# Nodes
+
+
+async def test_a_reboot_loses_what_ran_and_comes_back(clock: Clock) -> None:
+    async with played(clock, "  - {at: 1s, reboot: {nodes: {zone: b}, for: 3m}}") as play:
+        before = play.node("general-02")["status"]["nodeInfo"]["bootID"]
+        await play.at(2)
+        assert play.told == [(1, "reboots: general-02, back in 3m")]
+        await play.until(lambda: play.ready("general-02") == "Unknown")
+        await play.until(lambda: play.ready("general-02") == "True")
+        assert play.node("general-02")["status"]["nodeInfo"]["bootID"] != before
+
+
+async def test_a_kubelet_dies_for_a_while(clock: Clock) -> None:
+    async with played(clock, "  - {at: 1s, kill: {nodes: [general-01], for: 2m}}") as play:
+        await play.until(lambda: play.ready("general-01") == "Unknown")
+        await play.until(lambda: play.ready("general-01") == "True")
+        assert play.told == [(1, "kubelet dies for 2m: general-01"), (121, "kubelet back: general-01")]
+
+
+async def test_a_kubelet_dies_for_good_until_it_is_revived(clock: Clock) -> None:
+    lines = "  - {at: 1s, kill: {nodes: general-01}}\n  - {at: 5m, revive: {nodes: general-01}}"
+    async with played(clock, lines) as play:
+        await play.at(290)
+        assert play.ready("general-01") == "Unknown"
+        await play.until(lambda: play.ready("general-01") == "True")
+
+
+async def test_a_node_is_not_ready_for_a_while(clock: Clock) -> None:
+    async with played(clock, "  - {at: 1s, notReady: {nodes: general-01, problem: no disk, for: 1m}}") as play:
+        await play.at(5)
+        ready = next(it for it in play.node("general-01")["status"]["conditions"] if it["type"] == "Ready")
+        assert (ready["status"], ready["message"]) == ("False", "no disk")
+        await play.at(60)
+        assert play.ready("general-01") == "True"
+
+
+async def test_machines_come_and_go(clock: Clock) -> None:
+    lines = "  - {at: 1s, addNodes: {pool: general, count: 2}}\n  - {at: 1m, removeNodes: {nodes: general-01}}"
+    async with played(clock, lines) as play:
+        await play.until(lambda: play.api.has("nodes", "general-05") and play.ready("general-05") == "True")
+        assert play.node("general-04")["metadata"]["labels"]["sandbox.haulout.dev/pool"] == "general"
+        await play.until(lambda: not play.api.has("nodes", "general-01"))
+        assert "general-01" not in play.cluster.kubelets.names
+
+
+async def test_a_machine_is_removed_also_while_the_kubelets_are_cut_off(clock: Clock) -> None:
+    lines = "  - {at: 1s, disconnect: {clients: [kubelets], for: 1h}}\n  - {at: 2s, removeNodes: {nodes: general-01}}"
+    async with played(clock, lines) as play:
+        await play.until(lambda: not play.api.has("nodes", "general-01"))
+
+
+async def test_nodes_are_cordoned_and_uncordoned(clock: Clock) -> None:
+    lines = """
+  - {at: 1s, cordon: {nodes: general-01, for: 10s}}
+  - {at: 1s, cordon: {nodes: general-02}}
+  - {at: 20s, uncordon: {nodes: general-02}}
+"""
+    async with played(clock, lines) as play:
+        await play.at(5)
+        assert [play.node(f"general-0{it}")["spec"].get("unschedulable") for it in (1, 2, 3)] == [True, True, None]
+        await play.at(10)
+        assert "unschedulable" not in play.node("general-01")["spec"]
+        await play.at(10)
+        assert "unschedulable" not in play.node("general-02")["spec"]
+
+
+async def test_a_taint_comes_and_goes_and_others_stay(clock: Clock) -> None:
+    lines = """
+  - {at: 1s, taint: {nodes: general-01, key: mine, effect: NoSchedule}}
+  - {at: 2s, taint: {nodes: general-01, key: dirty, value: very, effect: NoExecute, for: 10s}}
+  - {at: 30s, untaint: {nodes: general-01, key: mine}}
+"""
+    async with played(clock, lines) as play:
+        await play.at(5)
+        mine = {"key": "mine", "effect": "NoSchedule"}
+        taints = [
+            {key: it[key] for key in it if key != "timeAdded"} for it in play.node("general-01")["spec"]["taints"]
+        ]
+        assert taints == [mine, {"key": "dirty", "value": "very", "effect": "NoExecute"}]
+        await play.at(10)
+        assert play.node("general-01")["spec"]["taints"] == [mine]
+        await play.at(20)
+        assert "taints" not in play.node("general-01")["spec"]
+
+
+async def test_labels_are_set_for_a_while_and_then_as_before(clock: Clock) -> None:
+    lines = "  - {at: 1s, label: {nodes: {}, labels: {new: x, topology.kubernetes.io/zone: null}, for: 10s}}"
+    async with played(clock, lines) as play:
+        await play.at(5)
+        labels = play.node("general-01")["metadata"]["labels"]
+        assert (labels["new"], labels.get("topology.kubernetes.io/zone")) == ("x", None)
+        await play.at(10)
+        labels = play.node("general-01")["metadata"]["labels"]
+        assert (labels.get("new"), labels["topology.kubernetes.io/zone"]) == (None, "a")
+
+
+async def test_a_choice_that_fits_nothing_says_so(clock: Clock) -> None:
+    lines = "  - {at: 1s, reboot: {nodes: {zone: nowhere}}}\n  - {at: 2s, restart: {name: none}}"
+    async with played(clock, lines) as play:
+        await play.at(3)
+        assert [what for _, what in play.told] == [
+            "reboots: no node fits, back in 2m",
+            "rollout restart: no Deployment fits",
+        ]
+
+
+# Objects
+
+
+async def test_a_rollout_is_restarted(clock: Clock) -> None:
+    async with played(clock, "  - {at: 1s, restart: {namespace: shop}}") as play:
+        before = play.pods("shop")
+        await play.until(lambda: not set(before) & set(play.pods("shop")))
+        await play.until(lambda: len(play.pods("shop")) == 3)
+        assert play.told == [(1, "rollout restart: shop/web")]
+
+
+async def test_a_workload_is_scaled(clock: Clock) -> None:
+    async with played(clock, "  - {at: 1s, scale: {kind: StatefulSet, name: ledger, replicas: 4}}") as play:
+        await play.until(lambda: len(play.pods("bank")) == 4)
+
+
+async def test_pods_are_deleted_and_evicted_as_budgets_allow(clock: Clock) -> None:
+    lines = """
+  - {at: 1s, deletePods: {namespace: shop, count: 1}}
+  - {at: 60s, evictPods: {labels: {app: web}}}
+  - {at: 61s, evictPods: {namespace: bank}}
+"""
+    async with played(clock, lines) as play:
+        before = play.pods("shop")
+        await play.at(50)
+        assert len(set(before) & set(play.pods("shop"))) == 2
+        between = play.pods("shop")
+        await play.at(50)
+        assert not set(between) & set(play.pods("shop"))
+        assert play.told[-1] == (61, "evicted: none; refused by a budget: bank/ledger-0, bank/ledger-1")
+
+
+async def test_objects_are_applied_patched_and_deleted(clock: Clock) -> None:
+    lines = """
+  - {at: 1s, apply: {apiVersion: v1, kind: ConfigMap, metadata: {name: note, namespace: new}, data: {a: b}}}
+  - {at: 2s, apply: {apiVersion: v1, kind: ConfigMap, metadata: {name: note, namespace: new}, data: {a: c}}}
+  - {at: 3s, patch: {kind: ConfigMap, name: note, namespace: new, patch: {data: {d: e}}}}
+  - {at: 9s, delete: {kind: configmap, name: note, namespace: new}}
+"""
+    async with played(clock, lines) as play:
+        await play.at(5)
+        assert play.api.get("configmaps", "note", "new")["data"] == {"a": "c", "d": "e"}
+        assert play.api.has("namespaces", "new")
+        await play.at(5)
+        assert not play.api.has("configmaps", "note", "new")
+        assert play.told[-1] == (9, "deleted: configmap new/note")
+
+
+async def test_what_the_server_refuses_at_the_beginning_is_an_error_of_the_scenario(clock: Clock) -> None:
+    bad = "manifests: [{apiVersion: example.com/v1, kind: Dragon, metadata: {name: smaug}}]\n"
+    with pytest.raises(ConfigError, match=r"s.yaml: Dragon smaug: the cluster serves no example.com/v1 Dragon"):
+        async with played(clock, "  []", base=THREE_NODES + bad):
+            pass
+
+
+# Components and lines
+
+
+async def test_a_component_is_paused_for_a_while(clock: Clock) -> None:
+    lines = """
+  - {at: 1s, pause: {components: [scheduler], for: 2m}}
+  - {at: 2s, scale: {name: web, namespace: shop, replicas: 4}}
+"""
+    async with played(clock, lines) as play:
+        await play.at(100)
+        waiting = [pod for pod in play.api.objects("pods", namespace="shop") if "nodeName" not in pod["spec"]]
+        assert len(waiting) == 1
+        await play.until(lambda: all("nodeName" in pod["spec"] for pod in play.api.objects("pods", namespace="shop")))
+
+
+async def test_a_component_is_paused_for_good_until_it_is_resumed(clock: Clock) -> None:
+    lines = """
+  - {at: 1s, pause: {components: [deployments, replicasets]}}
+  - {at: 2s, scale: {name: web, namespace: shop, replicas: 4}}
+  - {at: 5m, resume: {components: [deployments, replicasets]}}
+"""
+    async with played(clock, lines) as play:
+        await play.at(290)
+        assert len(play.pods("shop")) == 3
+        await play.until(lambda: len(play.pods("shop")) == 4)
+
+
+async def test_requests_are_refused_for_a_while(clock: Clock) -> None:
+    lines = "  - {at: 1s, refuse: {code: 500, method: GET, path: /nodes, clients: [admin], for: 1m}}"
+    async with played(clock, lines) as play:
+        client = play.cluster.client(ADMIN)
+        await play.at(2)
+        with pytest.raises(ServerFailure, match="an error on the server"):
+            await client.get(NODES, "general-01")
+        await play.at(60)
+        assert (await client.get(NODES, "general-01")).name == "general-01"
+
+
+async def test_a_share_of_requests_is_refused(clock: Clock) -> None:
+    async with played(clock, "  - {at: 1s, refuse: {code: 409, chance: 0.5, clients: [admin]}}") as play:
+        await play.at(2)
+        client, answers = play.cluster.client(ADMIN), []
+        for _ in range(40):
+            try:
+                answers.append((await client.get(NODES, "general-01")).name)
+            except ApiError:
+                answers.append("refused")
+        assert 10 < answers.count("refused") < 30
+
+
+async def test_answers_are_lost_though_the_request_took_effect(clock: Clock) -> None:
+    lines = "  - {at: 1s, loseAnswers: {method: DELETE, clients: [admin], for: 1m}}"
+    async with played(clock, lines) as play:
+        await play.at(2)
+        with pytest.raises(Unreachable):
+            await play.cluster.client(ADMIN).delete(NODES, "general-01")
+        assert not play.api.has("nodes", "general-01")
+
+
+async def test_requests_take_longer(clock: Clock) -> None:
+    async with played(clock, "  - {at: 1s, slow: {by: 5s, clients: [admin], for: 1m}}") as play:
+        await play.at(2)
+        began = clock.now()
+        await play.cluster.client(ADMIN).get(NODES, "general-01")
+        assert clock.now() - began >= 5 * SECOND
+
+
+@pytest.mark.parametrize("action", ["disconnect", "silence"])
+async def test_a_client_is_cut_off_for_a_while(clock: Clock, action: str) -> None:
+    async with played(clock, f"  - {{at: 1s, {action}: {{clients: [kubelets], for: 4m}}}}") as play:
+        await play.until(lambda: play.ready("general-01") == "Unknown")
+        await play.until(lambda: play.ready("general-01") == "True")
+
+
+async def test_connections_break_and_are_made_anew_at_once(clock: Clock) -> None:
+    lines = "  - {at: 1s, disconnect: {}}\n  - {at: 2s, scale: {name: web, namespace: shop, replicas: 4}}"
+    async with played(clock, lines) as play:
+        await play.until(lambda: len(play.pods("shop")) == 4)
+        assert play.told[0] == (1, "disconnected: everybody")
+
+
+async def test_the_cluster_recovers_from_a_restart_of_its_server(clock: Clock) -> None:
+    lines = """
+  - {at: 1s, restartServer: {for: 30s}}
+  - {at: 40s, compact: {}}
+  - {at: 60s, scale: {name: web, namespace: shop, replicas: 5}}
+"""
+    async with played(clock, lines) as play:
+        await play.at(10)
+        with pytest.raises(Unreachable):
+            await play.cluster.client("kubelets").get(NODES, "general-01")
+        await play.until(lambda: len(play.pods("shop")) == 5)
+        assert play.told[:2] == [(1, "API server restarts, back in 30s"), (31, "API server is back")]
+        await play.until(lambda: all(play.ready(f"general-0{it}") == "True" for it in (1, 2, 3)))

@@ -1,0 +1,196 @@
+"""`haulout run --sandbox` as a person meets it: what it prints, what can be done with it, and how it ends."""
+
+import asyncio
+import os
+import signal
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from haulout.cli import main
+from haulout.errors import TooManyRequests
+from haulout.kube.objects import RawObject
+from haulout.kube.resources import NODES, PODS, Resource
+from haulout.sandbox.kubeconfig import claimed
+from haulout.sandbox.scenarios.loading import builtin_names
+from support.sandboxes import PATIENCE_SECONDS, left_in, sandbox
+
+CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=RawObject)
+
+
+class Outcome(NamedTuple):
+    """What a command line came to."""
+
+    code: int | str | None
+    out: str
+    err: str
+
+
+Run = Callable[..., Outcome]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Run:
+    """Return a way to run a command line that does not get as far as to start anything."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+
+    def run(*args: str) -> Outcome:
+        with pytest.raises(SystemExit) as exited:
+            main(["run", *args])
+        said = capsys.readouterr()
+        return Outcome(exited.value.code, said.out, said.err)
+
+    return run
+
+
+def test_help_names_every_scenario(run: Run) -> None:
+    shown = " ".join(run("--help").out.split())
+    listed = shown.partition("What there is and what happens: ")[2].partition(", or a YAML file")[0]
+    assert sorted(listed.split(", ")) == builtin_names()
+
+
+# What makes no sense
+
+
+def test_without_a_sandbox_there_is_nothing_to_run_yet(run: Run) -> None:
+    code, out, err = run()
+    assert (code, out) == (2, "")
+    assert err == (
+        "haulout: there is no operator yet to run on a cluster of yours, it comes with the next releases; 'haulout run "
+        "--sandbox' starts a cluster to try things on. See 'haulout run --help'.\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["--nodes", "0"], "'--nodes': expected 1 to 5000, found 0: each node costs time and memory; --scenario big"),
+        (["--nodes", "-3"], "'--nodes': expected 1 to 5000, found -3"),
+        (["--nodes", "1000000"], "'--nodes': expected 1 to 5000, found 1e+06"),
+        (["--nodes", "many"], "'--nodes': 'many' is not a valid integer."),
+        (["--zones", "27"], "'--zones': expected 1 to 26, found 27: they are named by letters."),
+        (["--pods-per-node", "101"], "'--pods-per-node': expected 1 to 100, found 101: a node has room for 110."),
+        (["--speed", "0.5"], "'--speed': expected 1 to 3600, found 0.5: 1 is life, 60 makes a minute of a second."),
+        (["--speed", "nan"], "'--speed': expected 1 to 3600, found nan"),
+        (["--speed", "3601"], "'--speed': expected 1 to 3600, found 3601"),
+        (["--port", "65536"], "'--port': expected 0 to 65535, found 65536: 0 is any that is free."),
+    ],
+)
+def test_numbers_that_make_no_sense_are_usage_errors(run: Run, args: list[str], said: str) -> None:
+    code, out, err = run("--sandbox", *args)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert err.endswith("See 'haulout run --help'.\n")
+    assert err.count("\n") == 1
+
+
+def test_a_scenario_that_is_not_there_is_answered_with_those_that_are(run: Run) -> None:
+    code, out, err = run("--sandbox", "--scenario", "defualt")
+    assert (code, out) == (2, "")
+    assert err == (
+        "haulout: there is no scenario 'defualt', nor a file of that name; did you mean default?; "
+        "there are big, default, rolling, trouble\n"
+    )
+
+
+def test_each_thing_that_is_wrong_with_a_scenario_is_a_line(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "storm.yaml"
+    file.write_text("pools:\n  - name: a\n    zone: b\ntimeline:\n  - {at: 5, compact: {}}\n")
+    code, out, err = run("--sandbox", "--scenario", str(file))
+    assert (code, out) == (2, "")
+    assert err.splitlines() == [
+        f"haulout: {file}:3: pools[0].zone: there is no such key; did you mean zones?",
+        (
+            f"haulout: {file}:5: timeline[0].at: expected a duration such as 90s, 5m or 1h30m: "
+            'time: missing unit in duration "5"'
+        ),
+    ]
+
+
+def test_what_the_server_refuses_is_a_line_too(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "storm.yaml"
+    file.write_text("pools: [{name: a}]\nmanifests: [{apiVersion: v9, kind: Dragon, metadata: {name: smaug}}]\n")
+    outcome = run("--sandbox", "--scenario", str(file))
+    assert outcome == (2, "", f"haulout: {file}: Dragon smaug: the cluster serves no v9 Dragon\n")
+    assert [it.name for it in tmp_path.iterdir()] == ["storm.yaml"]
+
+
+def test_a_port_in_use_is_told_with_what_to_do(run: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, out, err = run("--sandbox", "--port", str(port))
+    said = f"port {port} is in use by another program; name another with --port, or none to get one that is free"
+    assert (code, out, err) == (2, "", f"haulout: {said}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_second_instance_hears_of_the_first(run: Run, tmp_path: Path) -> None:
+    path = tmp_path / ".cache" / "haulout" / "sandbox.kubeconfig"
+    with claimed(path, make_folder=True):
+        code, out, err = run("--sandbox")
+    assert (code, out) == (2, "")
+    assert err == (
+        f"haulout: a sandbox is running already (process {os.getpid()}), with the kubeconfig {path}; "
+        "end it, or have two: name another file with --write-kubeconfig\n"
+    )
+
+
+def test_a_kubeconfig_that_cannot_be_written_is_told_before_anything_starts(run: Run, tmp_path: Path) -> None:
+    code, out, err = run("--sandbox", "--write-kubeconfig", str(tmp_path / "none" / "kc"))
+    assert (code, out) == (2, "")
+    assert err.startswith(
+        f"haulout: cannot write the kubeconfig {tmp_path}/none/kc: there is no folder {tmp_path}/none;"
+    )
+
+
+# What runs
+
+
+@pytest.mark.real_time
+async def test_it_comes_up_can_be_used_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    with sandbox(tmp_path, "--nodes", "3", "--zones", "2", "--pods-per-node", "5", "--seed", "7") as running:
+        said = "\n".join(running.said)
+        assert "Cluster     3 nodes in 2 zones, " in said
+        assert "Scenario    default, seed 7\n" in said
+        assert f"export KUBECONFIG={tmp_path}/.cache/haulout/sandbox.kubeconfig" in said
+        assert "kubectl get nodes" in said
+        assert "There is no operator in it yet" in said
+        blocked = next(line.split()[2] for line in running.said if "kubectl drain" in line)
+        async with running.client() as client, asyncio.timeout(PATIENCE_SECONDS):
+            nodes = await client.list(NODES)
+            assert [node.name for node in nodes.items] == ["general-01", "general-02", "large-01"]
+            pods = await client.list(PODS, fields=f"spec.nodeName={blocked}", namespace="bank")
+            assert {pod.status.phase for pod in pods.items} == {"Running"}
+            with pytest.raises(TooManyRequests, match="disruption budget"):
+                await client.evict(pods.items[0].name, namespace="bank")
+            note = {"metadata": {"name": "note", "namespace": "shop"}, "data": {"a": "b"}}
+            await client.create(CONFIG_MAPS, note, namespace="shop")
+            assert (await client.get(CONFIG_MAPS, "note", namespace="shop"))["data"] == {"a": "b"}
+        assert running.end(signal.SIGINT) == 0
+        assert running.said[-1] == "Ended."
+        assert left_in(tmp_path) == []
+
+
+@pytest.mark.real_time
+async def test_a_watch_outlives_many_hours_of_a_fast_cluster_in_which_things_happen(tmp_path: Path) -> None:
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text("pools: [{name: n, count: 2}]\nyouth: 1m\ntimeline: [{at: 2h, cordon: {nodes: n-01}}]\n")
+    kubeconfig = tmp_path / "kc"
+    args = ["--scenario", str(scenario), "--speed", "3600", "--write-kubeconfig", str(kubeconfig)]
+    with sandbox(tmp_path, *args) as running:
+        assert "Scenario    s, seed 0, 3600 times faster than life" in running.said
+        async with running.client() as client, asyncio.timeout(PATIENCE_SECONDS), client.watch(NODES) as events:
+            cordoned = None
+            async for event in events:
+                cordoned = getattr(event, "object", None)
+                if cordoned and cordoned.spec.unschedulable:
+                    break
+            assert cordoned is not None
+            assert cordoned.name == "n-01"
+        assert running.until("cordoned").startswith("+02:00:00  cordoned: n-01")
+        assert running.end(signal.SIGTERM) == 0
+        assert left_in(tmp_path) == ["s.yaml"]

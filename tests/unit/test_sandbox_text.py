@@ -1,0 +1,77 @@
+"""What `haulout run --sandbox` says, for each kind of cluster it may find itself with."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import click
+import pytest
+
+from haulout.cli import sandbox_text
+from haulout.sandbox.overview import Blocked, Overview
+from haulout.sandbox.scenarios.loading import parse
+from haulout.sandbox.site import Plan, Site
+
+SITE = Site(Mock(), "https://127.0.0.1:6443", Path("/home/ada lovelace/kc"))
+LOADED = parse(b"pools: [{name: a}]", file="s.yaml", name="storm")
+
+
+def said(*, speed: float = 1.0, has_kubectl: bool = True, **found: Any) -> list[str]:
+    """Return the lines, without colours."""
+    usual = {"nodes": 3, "zones": 2, "pods": 5, "running": 5, "budgets": 2, "first_node": "n1", "blocked": None}
+    shown = Overview(**{**usual, **found})
+    text = sandbox_text.as_text(
+        shown, SITE, Plan(loaded=LOADED, seed=4, speed=speed), seconds=1.26, has_kubectl=has_kubectl
+    )
+    return click.unstyle(text).splitlines()
+
+
+def test_it_says_what_there_is_what_to_try_and_how_it_ends() -> None:
+    assert said() == [
+        "Cluster     3 nodes in 2 zones, 5 pods, 2 disruption budgets",
+        "Scenario    storm, seed 4",
+        "Server      https://127.0.0.1:6443",
+        "Kubeconfig  /home/ada lovelace/kc",
+        "",
+        "To try, in another terminal:",
+        "  export KUBECONFIG='/home/ada lovelace/kc'",
+        "  kubectl get nodes",
+        "  kubectl get pods -A -o wide",
+        "  kubectl drain n1 --ignore-daemonsets --force --timeout=60s",
+        "",
+        "There is no operator in it yet: Haulout's own work on nodes comes with the next releases.",
+        "Ready after 1.3 s. Ctrl-C ends it and leaves nothing behind.",
+    ]
+
+
+def test_it_says_what_is_special() -> None:
+    shown = said(
+        speed=60,
+        has_kubectl=False,
+        nodes=1,
+        zones=1,
+        pods=1000,
+        running=900,
+        blocked=Blocked(node="n2", budget="bank/ledger"),
+    )
+    assert shown[0] == "Cluster     1 node in 1 zone, 900 of 1000 pods running, 2 disruption budgets"
+    assert shown[1] == "Scenario    storm, seed 4, 60 times faster than life"
+    assert shown[9:12] == [
+        "  kubectl drain n2 --ignore-daemonsets --force --timeout=60s",
+        "  # the last one meets the budget of bank/ledger, which will not let it",
+        "  # kubectl is not on your PATH: https://kubernetes.io/docs/tasks/tools",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("at", "shown"),
+    [
+        (timedelta(), "+00:00:00"),
+        (timedelta(minutes=5, microseconds=2000), "+00:05:00"),
+        (timedelta(hours=101), "+101:00:00"),
+    ],
+)
+def test_what_happens_is_told_with_its_time(capsys: pytest.CaptureFixture[str], at: timedelta, shown: str) -> None:
+    sandbox_text.tell(at, "a\x1b[31m reboots")
+    assert capsys.readouterr().out == f"{shown}  a\\x1b[31m reboots\n"
