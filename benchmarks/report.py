@@ -38,6 +38,8 @@ class Unit:
     more_is_better: bool
 
 
+SECONDS = Unit(lambda seconds: f"{seconds:,.1f} s", more_is_better=False)
+SHARE = Unit(lambda share: f"{share:.1%}", more_is_better=False)
 RATE = Unit(lambda per_second: f"{per_second:,.0f}/s", more_is_better=True)
 MICROSECONDS = Unit(lambda seconds: f"{seconds * 1e6:,.0f} µs", more_is_better=False)
 MILLISECONDS = Unit(lambda seconds: f"{seconds * 1e3:,.1f} ms", more_is_better=False)

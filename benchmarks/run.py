@@ -1,6 +1,6 @@
-"""`make bench`: how fast Haulout's Kubernetes layer is, how much memory it takes, and how other clients compare.
+"""`make bench`: how fast Haulout's Kubernetes layer and its sandbox are, and how other clients compare.
 
-    python benchmarks/run.py [--only synthetic|real] [--quick]
+    python benchmarks/run.py [--only synthetic|sandbox|real] [--quick]
 
 Prints the report and, if everything was measured at full size, keeps it in RESULTS.md.
 """
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import real
+import sandbox
 import synthetic
 from gauges import Neighbours
 from haulout.core.clock import RealClock
@@ -30,13 +31,15 @@ def main() -> None:
     at, neighbours = clock.now(), Neighbours()
     complete = not (options.quick or options.only)
     sections = []
-    if options.only != "real":
+    if options.only in (None, "synthetic"):
         sections += synthetic.run(synthetic.QUICK if options.quick else synthetic.FULL, say)
-    if options.only != "synthetic":
+    if options.only in (None, "sandbox"):
+        sections += sandbox.run(sandbox.QUICK if options.quick else sandbox.FULL, say)
+    if options.only in (None, "real"):
         try:
             sections += real.run(real.QUICK if options.quick else real.FULL, say)
         except real.NoControlPlane as reason:
-            say(f"part two is left out, and {RESULTS.name} stays as it is: {reason}")
+            say(f"the real server is left out, and {RESULTS.name} stays as it is: {reason}")
             complete = False
     report = document(sections, at=at, others=neighbours.share())
     print(report, end="")
@@ -45,8 +48,10 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure Haulout's Kubernetes layer beside other clients.")
-    parser.add_argument("--only", choices=("synthetic", "real"), help="measure one part; RESULTS.md stays as it is")
+    parser = argparse.ArgumentParser(description="Measure Haulout's Kubernetes layer and its sandbox.")
+    parser.add_argument(
+        "--only", choices=("synthetic", "sandbox", "real"), help="measure one part; RESULTS.md stays as it is"
+    )
     parser.add_argument("--quick", action="store_true", help="a small run to see that it works; the same")
     return parser.parse_args()
 

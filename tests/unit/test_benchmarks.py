@@ -10,6 +10,8 @@ from typing import NamedTuple
 import pytest
 import pytest_asyncio
 
+from support.certificates import Authority
+
 pytestmark = [
     pytest.mark.real_time,
     pytest.mark.skipif(sys.platform != "linux", reason="benchmarks read /proc and pin cores"),
@@ -78,6 +80,43 @@ async def test_everything_that_is_compared_is_measured(site: Site) -> None:
     assert {name for name in numbers if name.endswith("_wall")} == {
         f"{what}_wall" for what in ("load", "follow", "get", "get_together")
     }
+
+
+def test_a_day_of_restarts_is_measured_until_its_end() -> None:
+    import simulations
+
+    numbers = simulations.day(nodes=3, deployments=2, replicas=4, hours=0.25, restart_every_seconds=300)
+    assert numbers["restarts"] == 3 * 4
+    assert numbers["writes"] > 10 * numbers["restarts"]
+
+
+def test_a_start_is_measured_until_all_pods_are_ready() -> None:
+    import simulations
+
+    numbers = simulations.start(nodes=3, deployments=2, replicas=4)
+    assert numbers["pods"] == 3 + 2 * 4
+    assert numbers["writes"] > 5 * numbers["pods"]
+
+
+def test_what_idle_nodes_take_is_measured() -> None:
+    import simulations
+
+    numbers = simulations.idle(nodes=2, seconds=0.1)
+    assert numbers["wall"] >= 0.1
+
+
+async def test_requests_to_the_sandbox_are_measured_over_tls(tmp_path: Path) -> None:
+    import front
+    import sandbox
+    import tasks
+
+    authority, certificate = Authority(), tmp_path / "server.pem"
+    issued = authority.issue("127.0.0.1")
+    certificate.write_bytes(issued.key_pem + issued.cert_pem)
+    async with front.serving(certificate) as port:
+        kubeconfig = sandbox.kubeconfig(tmp_path, port, ca_pem=authority.pem)
+        numbers = await tasks.request(kubeconfig=kubeconfig, contender="haulout", gets=20)
+    assert numbers["get_together_count"] == 20
 
 
 def test_rendered_objects_have_the_size_of_real_ones() -> None:

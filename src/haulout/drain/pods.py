@@ -23,7 +23,7 @@ from haulout.kube.resources import PODS
 BY_NODE = "node"
 
 
-def by_node(pod: Pod) -> Iterable[str]:
+def by_node(pod: Pod) -> tuple[str, ...]:
     """Index a cache of pods by their nodes, as `SharedPods` wants it under the name `BY_NODE`."""
     return (pod.spec.node_name,)
 

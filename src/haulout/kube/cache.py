@@ -124,7 +124,7 @@ class Cache(Generic[R]):
         For an object outside of the cache's selection that is at the next bookmark, within a minute or so.
         """
         wanted = revision(resource_version)
-        if self._newest >= wanted:
+        if self.has_seen(wanted):
             return
         reader = wanted, asyncio.get_running_loop().create_future()
         self._readers.append(reader)
@@ -132,6 +132,10 @@ class Cache(Generic[R]):
             await reader[1]
         finally:
             self._readers.remove(reader)
+
+    def has_seen(self, at: int) -> bool:
+        """Tell whether the cache has seen all up to this revision."""
+        return self._newest >= at
 
     def health(self) -> CacheHealth:
         """Return how well the cache follows."""
@@ -206,15 +210,19 @@ class Cache(Generic[R]):
         if not row.key:
             log.warning("%s: an object without a name, which nobody can use, is left out", self.resource)
             return
+        at = revision(row.resource_version)
         if event.type == "DELETED":
-            self._apply_deletion(row)
-        elif self._graves.get(row.uid, 0) < revision(row.resource_version):
-            self._apply_state(row)
-        self.advance(row.resource_version)
+            self._apply_deletion(row, at)
+        elif self._graves.get(row.uid, 0) < at:
+            self._apply_state(row, at)
+        self._advance(at)
 
     def advance(self, resource_version: str) -> None:
         """Note that all changes up to `resource_version` are known."""
-        self._newest = max(self._newest, revision(resource_version))
+        self._advance(revision(resource_version))
+
+    def _advance(self, at: int) -> None:
+        self._newest = max(self._newest, at)
         if self._readers:
             for wanted, seen in self._readers:
                 if wanted <= self._newest and not seen.done():
@@ -235,9 +243,9 @@ class Cache(Generic[R]):
         except Exception as error:  # noqa: BLE001 - one odd object must not end the cache, whatever it breaks
             return Misfit(metadata=_metadata_of(thing), problem=f"no row can be made of it: {error!r}")
 
-    def _apply_state(self, row: R | Misfit) -> None:
+    def _apply_state(self, row: R | Misfit, at: int) -> None:
         old = self._store.get(row.key)
-        if old is not None and revision(old.resource_version) >= revision(row.resource_version):
+        if old is not None and revision(old.resource_version) >= at:
             return
         if isinstance(row, Misfit):
             self._set_misfits({**self.misfits, row.key: row.problem})
@@ -249,16 +257,15 @@ class Cache(Generic[R]):
             steps = _steps(old, row)
         for before, after in steps:
             if before is not None and after is None and before.uid != row.uid:
-                self._bury(before.uid, revision(row.resource_version))
+                self._bury(before.uid, at)
             self._tell_all(before, after)
 
-    def _apply_deletion(self, row: R | Misfit) -> None:
-        now = revision(row.resource_version)
-        self._bury(row.uid, now)
+    def _apply_deletion(self, row: R | Misfit, at: int) -> None:
+        self._bury(row.uid, at)
         known = self._store.get(row.key)
         if known is None:
             self.misfits.pop(row.key, None)
-        elif known.uid == row.uid and revision(known.resource_version) <= now:
+        elif known.uid == row.uid and revision(known.resource_version) <= at:
             self._store.drop(row.key)
             self._tell_all(known, None)
 

@@ -203,7 +203,7 @@ class Queue(Generic[K]):
         self._wakes.discard(key)
         running = self._running[key] = _Running()
         attempt = self._failing[key].attempts + 1 if key in self._failing else 1
-        lag, began = self._since(due_since), self._clock.monotonic()
+        began = self._clock.monotonic()
         wake, error = await self._try(key)
         del self._running[key]
         if error is None:
@@ -211,6 +211,7 @@ class Queue(Generic[K]):
         else:
             self._failed_with(error, key, running, attempt)
         if self._observe:
+            lag = timedelta(seconds=began - due_since)
             run = Run(key=key, lag=lag, took=self._since(began), attempt=attempt, error=error)
             # Not called from here: an observer that raises must not end the queue. The loop logs its error.
             asyncio.get_running_loop().call_soon(self._observe, run)

@@ -1,6 +1,7 @@
 """What there is in a cluster and where: a resource's group, version and name, and the type we read it as."""
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Generic, TypeVar
 from urllib.parse import quote
 
@@ -43,10 +44,19 @@ class Resource(Generic[T]):
             raise ValueError(f"{self} are not in a namespace, but {namespace!r} was given")
         if self.namespaced and name and not namespace:
             raise ValueError(f"{self} are in a namespace, and none was given for {name!r}")
-        parts = ["apis", self.group, self.version] if self.group else ["api", self.version]
-        parts += ["namespaces", namespace] if namespace else []
-        parts += [part for part in (self.plural, name, subresource) if part]
-        return "/" + "/".join(quote(part, safe="/" if part is subresource else "") for part in parts)
+        path = f"/apis/{_quoted(self.group)}" if self.group else "/api"
+        path += f"/{_quoted(self.version)}"
+        if namespace:
+            path += f"/namespaces/{_quoted(namespace)}"
+        path += f"/{_quoted(self.plural)}"
+        if name:
+            path += f"/{_quoted(name)}"
+        return f"{path}/{quote(subresource, safe='/')}" if subresource else path
+
+
+@lru_cache(maxsize=16_384)  # the same few words again and again, and names that are asked for several times in a row
+def _quoted(part: str) -> str:
+    return quote(part, safe="")
 
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False, model=Node)

@@ -4,7 +4,7 @@ A row is an object, or the few fields of it that are worth keeping. The store kn
 by key and under any number of indexes, in the order in which they came, so that a simulated run repeats exactly.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 
@@ -28,7 +28,7 @@ class Row(Protocol):
 
 
 R = TypeVar("R", bound=Row)
-Indexer = Callable[[R], Iterable[str]]
+Indexer = Callable[[R], Sequence[str]]
 
 
 class Store(Generic[R]):
@@ -61,12 +61,12 @@ class Store(Generic[R]):
         """Keep `row`; returns the one that it replaces."""
         key = row.key
         old = self._rows.get(key)
-        if old is not None:
-            self._unindex(key, old)
         self._rows[key] = row
         for name, indexer in self._indexers.items():
-            index = self._indexes[name]
-            for value in indexer(row):
+            index, values = self._indexes[name], indexer(row)
+            if old is not None and (before := indexer(old)) != values:
+                self._leave(index, key, before)
+            for value in values:
                 index.setdefault(value, {})[key] = row
         return old
 
@@ -79,10 +79,12 @@ class Store(Generic[R]):
 
     def _unindex(self, key: str, row: R) -> None:
         for name, indexer in self._indexers.items():
-            index = self._indexes[name]
-            for value in indexer(row):
-                if (bucket := index.get(value)) is None:
-                    continue
-                bucket.pop(key, None)
-                if not bucket:
-                    del index[value]
+            self._leave(self._indexes[name], key, indexer(row))
+
+    def _leave(self, index: dict[str, dict[str, R]], key: str, values: Iterable[str]) -> None:
+        for value in values:
+            if (bucket := index.get(value)) is None:
+                continue
+            bucket.pop(key, None)
+            if not bucket:
+                del index[value]

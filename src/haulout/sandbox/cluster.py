@@ -21,6 +21,7 @@ from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.sandbox.apiserver import ApiServer, InProcessTransport, User
+from haulout.sandbox.apiserver.transport import USUAL_LATENCY
 from haulout.sandbox.controllers import ALL, Controllers
 from haulout.sandbox.nodes import Delays, Kubelets, NodeLifecycle, Scheduler, View
 from haulout.sandbox.nodes.kubelet import BEATS_FROM
@@ -38,9 +39,9 @@ CLIENTS = (ADMIN, *_REPORTERS, "controllers", "view")  # whose requests reach th
 class Cluster:
     """A cluster in memory; everything in it happens while `running` lasts.
 
-    `seed` decides all that is left to chance. `heartbeat` is how often a kubelet renews its lease: rarer is cheaper.
-    Without `begins` heartbeats keep a beat of the calendar; with it, one that begins then, so that runs that begin at
-    different times are the same but for the time.
+    `seed` decides all that is left to chance. `heartbeat` is how often a kubelet renews its lease: rarer is cheaper,
+    and so are requests without `latency`. Without `begins` heartbeats keep a beat of the calendar; with it, one that
+    begins then, so that runs that begin at different times are the same but for the time.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class Cluster:
         heartbeat: timedelta = timedelta(seconds=10),
         begins: datetime | None = None,
         events: bool = True,
+        latency: timedelta = USUAL_LATENCY,
     ) -> None:
         self.clock = clock
+        self._latency = latency
         self.seed = seed
         self.api = ApiServer(clock, random=Random(f"{seed} server")) if api is None else api
         self.transports: dict[str, InProcessTransport] = {}
@@ -96,13 +99,13 @@ class Cluster:
         `user`, which counts at the first call, is whose rights it has where the API server asks for some.
         """
         if name not in self.transports:
-            self.transports[name] = self.api.transport(name, user=user)
+            self.transports[name] = self.api.transport(name, user=user, latency=self._latency)
         return self.transports[name]
 
     def renew_transport(self, name: str) -> InProcessTransport:
         """Return a new way in for a process that starts; the faults told of the one before are its faults, too."""
         old = self.transports.get(name)
-        renewed = self.api.transport(name, user=old.user if old else None)
+        renewed = self.api.transport(name, user=old.user if old else None, latency=self._latency)
         if old is not None:
             renewed.faults = old.faults
         self.transports[name] = renewed

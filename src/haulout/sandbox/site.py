@@ -84,7 +84,7 @@ async def _grown_up(plan: Plan) -> AsyncIterator[Stage]:
     # On the second, in which Kubernetes counts: a run that began between two would not be the same.
     begins = (machine.now() - scenario.youth).replace(microsecond=0)
     clock = VirtualClock(begins)
-    api = ApiServer(clock, random=Random(f"{plan.seed} server"), network=HttpsCaller())
+    api = ApiServer(clock, random=Random(f"{plan.seed} server"), network=HttpsCaller(), keep_history=False)
     cluster = Cluster(clock, seed=plan.seed, api=api, heartbeat=scenario.heartbeat, begins=begins)
     stage = Stage(cluster, plan.loaded)
     async with cluster.running():

@@ -84,6 +84,32 @@ async def test_even_without_latency_a_request_lets_others_run(cluster: ApiServer
     assert order == ["a asks", "b asks", "a knows", "b knows"]
 
 
+async def test_without_latency_no_time_passes(cluster: ApiServer, clock: Clock) -> None:
+    api = cluster.transport(latency=timedelta())
+    async with watching(api) as lines, asyncio.TaskGroup() as group:
+        reading = group.create_task(next_names(lines, 1))
+        assert (await ask(api, "POST", MAPS, a_map("a")))[0] == 201
+    assert reading.result() == ["a"]
+    assert clock.monotonic() == 0
+
+
+async def test_without_latency_too_a_cut_breaks_requests_under_way(cluster: ApiServer) -> None:
+    api = cluster.transport(latency=timedelta())
+
+    async def ask_in_vain() -> None:
+        with pytest.raises(Unreachable) as broken:
+            await acquire(api)
+        assert broken.value.sent
+
+    async def cut() -> None:
+        api.cut()
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(ask_in_vain())
+        group.create_task(cut())
+    assert cluster.history == []
+
+
 async def test_requests_are_counted(api: InProcessTransport, clock: Clock) -> None:
     await acquire(api)
     await clock.sleep(SECOND)

@@ -77,7 +77,8 @@ KEYS = (
     ),
     *("containers", "replicas", "selector", "template", "target", "deleteOptions", "preconditions", "token", "user"),
 )
-scalars = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8)
+numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
+scalars = st.none() | st.booleans() | numbers | st.text(max_size=8)
 named = scalars | st.sampled_from(("v1", "ConfigMap", "Pod", "n1", "add", "/metadata/name", "shop"))
 documents = st.recursive(
     named,

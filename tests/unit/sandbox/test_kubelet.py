@@ -92,6 +92,19 @@ async def test_a_lease_is_renewed_at_every_heartbeat_and_the_status_every_five_m
         assert lease(world, "n1")["leaseDurationSeconds"] == 40
 
 
+async def test_what_pods_do_is_told_on_the_second(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        view = world.start(world.view())
+        world.start(world.kubelets(view, "n1", delays=Delays()))
+        for number in range(20):
+            world.create(a_pod(f"cart-{number}", on="n1"))
+        before = world.api.revision
+        await world.pass_time(2 * MINUTE)
+        told = [it.at for it in world.api.history if it.kind.kind == "Pod" and it.revision > before + 20]
+        assert len(told) >= 20
+        assert all(at.microsecond < 10_000 for at in told), "a second, and what a request takes"
+
+
 async def test_rare_heartbeats_make_long_leases(clock: Clock) -> None:
     async with a_world(clock) as world:
         view = world.start(world.view())

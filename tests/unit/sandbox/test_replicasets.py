@@ -35,6 +35,47 @@ async def create(world: World, **spec: Any) -> None:
     await world.client.create(REPLICA_SETS, a_workload("ReplicaSet", **spec), namespace=SHOP)
 
 
+async def test_a_change_of_a_pod_that_does_not_count_costs_no_look(world: World) -> None:
+    (controller,) = world.controllers.controllers
+    async with world.running():
+        await create(world, replicas=3)
+        await world.settle()
+        looks = controller.queue.stats().done
+        for name in world.names():
+            await world.change(PODS, name, metadata={"annotations": {"seen": "yes"}})
+        await world.settle()
+        assert controller.queue.stats().done == looks
+
+
+async def test_what_happens_to_many_pods_at_a_time_is_looked_at_once(world: World) -> None:
+    (controller,) = world.controllers.controllers
+    async with world.running():
+        await create(world, replicas=100)
+        await world.settle()
+        world.kubelets.ready = lambda _: False
+        looks, revision = controller.queue.stats().done, world.cluster.revision
+        world.kubelets.look_again()
+        await world.settle()
+        assert world.status("replicasets", "cart")["replicas"] == 100
+        assert "readyReplicas" not in world.status("replicasets", "cart")
+        assert world.cluster.revision == revision + 100 + 1, "each pod and, once, the status"
+        assert controller.queue.stats().done == looks + 1
+
+
+async def test_a_pod_that_could_not_be_let_go_of_is_when_anything_about_it_changes(world: World) -> None:
+    async with world.running():
+        await create(world, replicas=1)
+        await world.settle()
+        (name,) = world.names()
+        world.transport.faults.before(method="PATCH", path=f"pods/{name}", answer=409)
+        await world.change(PODS, name, metadata={"labels": {"app": "stray"}})
+        await world.settle()
+        assert "ownerReferences" in world.get("pods", name)["metadata"]
+        await world.change(PODS, name, metadata={"annotations": {"seen": "yes"}})
+        await world.settle()
+        assert "ownerReferences" not in world.get("pods", name)["metadata"]
+
+
 async def test_there_are_as_many_pods_as_wanted_and_the_status_tells(world: World) -> None:
     async with world.running():
         await create(world, replicas=3)

@@ -39,10 +39,11 @@ class ApiServer:
     `sendInitialEvents`. Without `defaulting` it stores what it is given and adds nothing. Admission webhooks are those
     that `webhooks` serves, and those that the `network` reaches, if there is one. With `rbac` users may do what roles
     and bindings allow them, without it everything. `namespaces` are there from the start, besides those of every
-    cluster. Kinds are named by their plural, or `plural.group` where that is not unique.
+    cluster. Without `keep_history` it remembers only what clients may still ask for, and no requests, so that it can
+    run for days. Kinds are named by their plural, or `plural.group` where that is not unique.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - one switch each, and all have their usual place
         self,
         clock: Clock,
         *,
@@ -53,11 +54,13 @@ class ApiServer:
         network: Caller | None = None,
         rbac: bool = False,
         namespaces: Iterable[str] = (),
+        keep_history: bool = True,
     ) -> None:
         random = Random(0) if random is None else random
         self.webhooks = LocalWebhooks(otherwise=network)
         self._clock = clock
-        self._memory = Store(clock, window=window)
+        self._memory = Store(clock, window=window, keep_history=keep_history)
+        self._keeps_history = keep_history
         self._server = Server(
             self._memory,
             clock,
@@ -81,7 +84,10 @@ class ApiServer:
 
     @property
     def history(self) -> list[Write]:
-        """Return all writes there ever were, also compacted ones, for invariants that hold at every revision."""
+        """Return all writes there ever were, also compacted ones, for invariants that hold at every revision.
+
+        Without `keep_history`, the latest.
+        """
         return self._memory.history
 
     def transport(
@@ -107,7 +113,7 @@ class ApiServer:
             user=user,
             latency=latency,
             webhooks=self.webhooks,
-            remembers=remembers,
+            remembers=remembers if self._keeps_history else 0,
         )
         self._transports.append(made)
         return made

@@ -4,8 +4,6 @@ Follows `pkg/registry/core/pod/storage/storage.go` of Kubernetes 1.36, and the a
 zone and region to the labels of its pods. A pod is bound once and for all; whether the node exists is not looked at.
 """
 
-import copy
-
 from haulout.sandbox.apiserver import status
 from haulout.sandbox.apiserver.kinds import NODE, POD, JsonObject
 from haulout.sandbox.apiserver.status import Refused
@@ -23,15 +21,12 @@ def bind(writer: Writer, target: Target, body: JsonObject) -> JsonObject:
     _check_preconditions(target, pod, meta)
     if problem := _why_not(pod):
         raise _conflict(target, f"pod {target.name} {problem}")
-    bound = copy.deepcopy(pod)
-    bound["spec"]["nodeName"] = node
-    bound["status"].pop("nominatedNodeName", None)
-    labels = (meta.get("labels") or {}) | _topology(writer, node)
-    for name, values in (("labels", labels), ("annotations", meta.get("annotations") or {})):
-        if values:
-            bound["metadata"][name] = bound["metadata"].get(name, {}) | values
-    bound["metadata"]["generation"] = pod["metadata"].get("generation", 0)
-    _mark_scheduled(bound["status"], now=writer.now())
+    state = {name: value for name, value in pod["status"].items() if name != "nominatedNodeName"}
+    bound = pod | {
+        "metadata": _marked(pod["metadata"], meta, topology=_topology(writer, node)),
+        "spec": pod["spec"] | {"nodeName": node},
+        "status": state | {"conditions": _scheduled(state.get("conditions", []), now=writer.now())},
+    }
     if not target.dry_run:
         writer.store.write(POD, target.key, POD.normal(bound), who=target.who, verb=target.verb)
     return status.success(code=201)
@@ -84,7 +79,16 @@ def _topology(writer: Writer, node: str) -> JsonObject:
     return {name: labels[name] for name in _TOPOLOGY if name in labels}
 
 
-def _mark_scheduled(state: JsonObject, *, now: str) -> None:
-    others = [it for it in state.get("conditions", []) if it["type"] != "PodScheduled"]
-    scheduled = {"type": "PodScheduled", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
-    state["conditions"] = [*others, scheduled]
+def _marked(pod: JsonObject, binding: JsonObject, *, topology: JsonObject) -> JsonObject:
+    """Return the metadata of a pod with what its binding says, and with the place of its node."""
+    marked = pod | {"generation": pod.get("generation", 0)}
+    labels = (binding.get("labels") or {}) | topology
+    for name, values in (("labels", labels), ("annotations", binding.get("annotations") or {})):
+        if values:
+            marked[name] = pod.get(name, {}) | values
+    return marked
+
+
+def _scheduled(conditions: list[JsonObject], *, now: str) -> list[JsonObject]:
+    others = [it for it in conditions if it["type"] != "PodScheduled"]
+    return [*others, {"type": "PodScheduled", "status": "True", "lastTransitionTime": now}]

@@ -51,8 +51,20 @@ def defaulted(kind: Kind, obj: JsonObject) -> JsonObject:
     return result
 
 
-def set_defaults(kind: Kind, obj: JsonObject) -> None:
+def has_defaults(kind: Kind, *, subresource: str = "") -> bool:
+    """Tell whether anything can be missing in what is written there.
+
+    Of what is written to a status, the server keeps the status alone, and those of most kinds have no defaults.
+    """
+    if kind.custom:
+        return True
+    return (kind.group, kind.kind) in (_DEFAULTS if subresource != "status" else _STATUS_DEFAULTS)
+
+
+def set_defaults(kind: Kind, obj: JsonObject, *, subresource: str = "") -> None:
     """Write the defaults into `obj`, which nobody else holds."""
+    if not has_defaults(kind, subresource=subresource):
+        return
     if set_them := _DEFAULTS.get((kind.group, kind.kind)):
         set_them(obj)
 
@@ -379,4 +391,11 @@ _DEFAULTS: dict[tuple[str, str], Callable[[JsonObject], None]] = {
     ("networking.k8s.io", "NetworkPolicy"): _network_policy,
     ("networking.k8s.io", "IngressClass"): _ingress_class,
     ("autoscaling", "HorizontalPodAutoscaler"): _autoscaler,
+}
+_STATUS_DEFAULTS = _DEFAULTS.keys() - {
+    ("", "Pod"),
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
+    ("apps", "DaemonSet"),
 }

@@ -60,6 +60,10 @@ class LinePlan:
     then_fails: KubeError | None = None  # after it
 
 
+_UNHARMED_REQUEST = RequestPlan()
+_UNHARMED_LINE = LinePlan()
+
+
 @dataclass(slots=True, kw_only=True, eq=False)
 class Rule(Generic[Plan]):
     """One fault and whom it strikes."""
@@ -90,6 +94,11 @@ class Faults:
         self._requests: list[Rule[RequestPlan]] = []
         self._lines: list[Rule[LinePlan]] = []
 
+    @property
+    def strike_lines(self) -> bool:
+        """Whether something may happen to the lines of watches."""
+        return bool(self._lines)
+
     def clear(self) -> None:
         """Forget all rules."""
         self._requests.clear()
@@ -102,6 +111,8 @@ class Faults:
 
     def for_request(self, request: Request) -> RequestPlan:
         """Return what happens to `request`."""
+        if not self._requests:
+            return _UNHARMED_REQUEST
         plan = RequestPlan()
         for rule in self._requests:
             rule.apply(request, plan)
@@ -109,6 +120,8 @@ class Faults:
 
     def for_line(self, request: Request) -> LinePlan:
         """Return what happens to the next line of the watch that `request` opened."""
+        if not self._lines:
+            return _UNHARMED_LINE
         plan = LinePlan()
         for rule in self._lines:
             rule.apply(request, plan)

@@ -111,7 +111,7 @@ class Gate:
 
     def _current_policy(self) -> Policy:
         if self._seen != self._store.revision:
-            if any(write.kind in _DECIDES for write in self._store.since(self._seen)):
+            if any(self._store.has_changed(kind, since=self._seen) for kind in _DECIDES):
                 self._policy = None
             self._seen = self._store.revision
         if self._policy is None:

@@ -38,6 +38,8 @@ class Selection:
         meta = obj["metadata"]
         if self.namespace and meta.get("namespace") != self.namespace:
             return False
+        if not self.labels and not self.fields:
+            return True
         labels = meta.get("labels", {})
         return all(test(labels) for test in self.labels) and all(
             (_value(self.kind, obj, field) == value) is equal for field, equal, value in self.fields

@@ -414,7 +414,9 @@ class Server:
             old = self._store.get(call.target.kind, call.target.key)  # `obj` is changed by some patches
             return self._granted(call, _patched(call, obj), old=old)
 
-        return answer(200, self.writer.update(call.target, change, manager=call.manager))
+        in_place = _content_type(call) != MERGE_PATCH
+        changed = self.writer.update(call.target, change, manager=call.manager, in_place=in_place)
+        return answer(200, changed)
 
     def _apply(self, call: Call) -> Response:
         target, change = call.target, self._applies(call)
@@ -727,9 +729,7 @@ def _patched(call: Call, obj: JsonObject) -> JsonObject:
     _check_type(new, call.target.kind.api_version)
     query, warnings = call.query, call.target.warnings
     new = received.patched(call.target.kind, new, sent, merged=merged, query=query, warnings=warnings)
-    if not isinstance(new.get("metadata"), dict):
-        new["metadata"] = {}
-    return new
+    return new if isinstance(new.get("metadata"), dict) else new | {"metadata": {}}
 
 
 def _content_type(call: Call) -> str:

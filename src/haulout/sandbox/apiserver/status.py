@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-import msgspec
-
 from haulout.kube.transport import Response
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.quoting import quoted
+from haulout.sandbox.apiserver.values import encoded
 
 JSON = "application/json"
 MODIFIED_MEANWHILE = "the object has been modified; please apply your changes to the latest version and try again"
@@ -55,7 +54,7 @@ def answer(status: int, body: Any, *, content_type: str = JSON) -> Response:
     details = body.get("details") if isinstance(body, dict) and body.get("kind") == "Status" else None
     if details and details.get("retryAfterSeconds"):
         headers["retry-after"] = str(details["retryAfterSeconds"])
-    return Response(status, headers, msgspec.json.encode(body))
+    return Response(status, headers, encoded(body))
 
 
 def warned(response: Response, warnings: Sequence[str]) -> Response:

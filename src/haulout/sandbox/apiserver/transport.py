@@ -8,31 +8,24 @@ client that gives up in between does not know what happened.
 import asyncio
 import copy
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 from haulout.core.clock import Clock
 from haulout.errors import KubeError, Unreachable
 from haulout.kube.transport import Request, Response, Stream
 from haulout.sandbox.apiserver.faults import Faults, LinePlan, Outcome, RequestPlan, matches
+from haulout.sandbox.apiserver.line import BrokeOff, Line, Way
 from haulout.sandbox.apiserver.rbac import User
 from haulout.sandbox.apiserver.server import Server
 from haulout.sandbox.apiserver.status import NotYet
-from haulout.sandbox.apiserver.store import Bells, Store
+from haulout.sandbox.apiserver.store import Store
 from haulout.sandbox.apiserver.targets import Case
 from haulout.sandbox.apiserver.watch import Watch
 from haulout.sandbox.apiserver.webhook_callers import Caller, verdicts
 from haulout.sandbox.apiserver.webhooks import NeedsAdmission, Question, Verdict
-
-
-class _Wait(Protocol):
-    """Lets time pass, unless the line breaks."""
-
-    async def __call__(self, duration: timedelta | None, *, until: Callable[[], bool] = ...) -> None: ...
-
 
 USUAL_LATENCY = timedelta(milliseconds=1)
 
@@ -43,43 +36,6 @@ class Asked:
 
     at: datetime
     request: Request
-
-
-class Line:
-    """The state of the connection. `breaks` counts: what began before a break is broken, also after it is mended."""
-
-    def __init__(self) -> None:
-        self.is_cut = False
-        self.is_frozen = False
-        self.breaks = 0
-        self.bells = Bells()
-
-    def change(self, *, is_cut: bool | None = None, is_frozen: bool | None = None) -> None:
-        """Change state and wake whoever waits on the line."""
-        if is_cut is not None:
-            self.breaks += is_cut
-            self.is_cut = is_cut
-        if is_frozen is not None:
-            self.is_frozen = is_frozen
-        self.bells.ring()
-
-    def drop(self) -> None:
-        """Break what is under way; what begins from now on is not concerned."""
-        self.breaks += 1
-        self.bells.ring()
-
-    async def wait(self, duration: timedelta | None, *, breaks: int, until: Callable[[], bool] = lambda: False) -> bool:
-        """Let time pass (None: for ever) unless `until` comes before; return False if the line broke."""
-        bell = asyncio.Event()
-        try:
-            with self.bells.heard_by(bell):
-                async with asyncio.timeout(None if duration is None else duration.total_seconds()):
-                    while self.breaks == breaks and not until():
-                        bell.clear()
-                        await bell.wait()
-        except TimeoutError:
-            return True
-        return self.breaks == breaks
 
 
 class InProcessTransport:
@@ -109,6 +65,7 @@ class InProcessTransport:
         self._clock = clock
         self._webhooks = webhooks
         self._line = Line()
+        self._remembers = remembers
         self._is_closed = False
 
     def asked(self, *, method: str = "", path: str = "") -> list[Request]:
@@ -139,21 +96,21 @@ class InProcessTransport:
 
     async def send(self, request: Request) -> Response:
         """Send `request` and read the whole answer."""
-        with self._no_answer_is_unreachable(request):
+        answer = await self._exchange(request)
+        if isinstance(answer, Response):
+            return answer
+        try:
             async with asyncio.timeout(request.timeout.total_seconds()):
-                answer = await self._exchange(request)
-                if isinstance(answer, Response):
-                    return answer
                 with self._streaming(request, answer) as stream:
                     lines = [line + b"\n" async for line in stream.lines()]
-                return Response(stream.status, stream.headers, b"".join(lines))
+        except TimeoutError:
+            raise _no_answer(request) from None
+        return Response(stream.status, stream.headers, b"".join(lines))
 
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncIterator[Stream]:
         """Send `request` and read the answer as it comes."""
-        with self._no_answer_is_unreachable(request):
-            async with asyncio.timeout(request.timeout.total_seconds()):
-                answer = await self._exchange(request)
+        answer = await self._exchange(request)
         with self._streaming(request, answer) as stream:
             yield stream
 
@@ -169,27 +126,38 @@ class InProcessTransport:
     async def _exchange(self, request: Request) -> Response | Watch:
         self._remember(request)
         plan = self.faults.for_request(request)
-        if self._line.is_cut or self._is_closed or self._server.is_down:
+        line = self._line
+        if line.is_cut or self._is_closed or self._server.is_down:
             await self._clock.sleep(timedelta())
             raise self._broken(request, sent=False)
         if request.may_leave:
             request.may_leave()
-        breaks = self._line.breaks
+        deadline = asyncio.get_running_loop().time() + request.timeout.total_seconds()
+        try:
+            return await self._travel(request, plan, Way(line, line.breaks, deadline))
+        except BrokeOff:
+            raise self._broken(request, sent=True) from None
+        except TimeoutError:
+            raise _no_answer(request) from None
 
-        async def wait(duration: timedelta | None, *, until: Callable[[], bool] = lambda: False) -> None:
-            if not await self._line.wait(duration, breaks=breaks, until=until):
-                raise self._broken(request, sent=True)
-
-        await wait(self.latency / 2 + plan.delay)
+    async def _travel(self, request: Request, plan: RequestPlan, way: Way) -> Response | Watch:
+        line, half = self._line, self.latency.total_seconds() / 2
+        if half or plan.delay:
+            await way.wait(half + plan.delay.total_seconds())
+        else:
+            await way.yield_once()
         if plan.before is not None:
             return _come_out(plan.before)
-        await wait(None, until=lambda: not self._line.is_frozen and not plan.never_arrives)
+        if line.is_frozen or plan.never_arrives:
+            await way.wait(None, until=lambda: not line.is_frozen and not plan.never_arrives)
         if plan.arrives_late is not None:
             self._arrive_in(plan.arrives_late, request)
-            await wait(None)
-        answer = await self._served(request, plan, wait)
-        await wait(self.latency / 2)
-        await wait(None, until=lambda: not self._line.is_frozen and not plan.never_answers)
+            await way.wait(None)
+        answer = await self._served(request, plan, way)
+        if half:
+            await way.wait(half)
+        if line.is_frozen or plan.never_answers:
+            await way.wait(None, until=lambda: not line.is_frozen and not plan.never_answers)
         return answer if plan.after is None else _come_out(plan.after)
 
     def _remember(self, request: Request) -> None:
@@ -198,7 +166,7 @@ class InProcessTransport:
         if len(self.requests) > self.remembers:
             del self.requests[: (self.remembers + 1) // 2]
 
-    async def _served(self, request: Request, plan: RequestPlan, wait: "_Wait") -> Response | Watch:
+    async def _served(self, request: Request, plan: RequestPlan, way: Way) -> Response | Watch:
         attempt, case, as_of = 0, Case(), plan.as_of
         if plan.behind is not None:
             as_of = self._store.revision_at(self._clock.now() - plan.behind)
@@ -206,25 +174,26 @@ class InProcessTransport:
             try:
                 return self._server.answer(request, user=self.user, attempt=attempt, as_of=as_of, case=case)
             except NotYet as not_yet:
-                await wait(not_yet.wait)
+                await way.wait(not_yet.wait.total_seconds())
                 attempt += 1
             except NeedsAdmission as needs:
-                case.verdicts |= await self._heard(needs.questions, wait)
+                case.verdicts |= await self._heard(needs.questions, way)
 
-    async def _heard(self, questions: Sequence[Question], wait: "_Wait") -> dict[str, Verdict]:
+    async def _heard(self, questions: Sequence[Question], way: Way) -> dict[str, Verdict]:
         """Return what webhooks say, unless the line breaks first: then nobody waits for it."""
-        await wait(self.latency)  # so that even a webhook that always changes the object comes to an end: the timeout
-        broken: Unreachable | None = None
+        # So that even a webhook that always changes the object comes to an end: the timeout.
+        await way.wait(self.latency.total_seconds())
+        ended: BrokeOff | TimeoutError | None = None
         async with asyncio.TaskGroup() as group:
             task = group.create_task(verdicts(self._webhooks, questions))
-            task.add_done_callback(lambda _: self._line.bells.ring())
+            task.add_done_callback(lambda _: self._line.nudge())
             try:
-                await wait(None, until=task.done)
-            except Unreachable as unreachable:
-                broken = unreachable
+                await way.wait(None, until=task.done)
+            except (BrokeOff, TimeoutError) as end:
+                ended = end
                 task.cancel()
-        if broken is not None:
-            raise broken
+        if ended is not None:
+            raise ended
         return task.result()
 
     def _arrive_in(self, late: timedelta, request: Request) -> None:
@@ -241,55 +210,67 @@ class InProcessTransport:
         if isinstance(answer, Response):
             yield InProcessStream(answer.status, answer.headers, first=answer.body)
             return
-        feed = _Feed(answer, self._line, lambda: self.faults.for_line(request), self._clock, self.latency)
-        with self._line.bells.heard_by(feed.bell), self._store.bells.heard_by(feed.bell):
+        feed = _Feed(answer, self._line, self.faults, request, self._clock, self.latency)
+        with feed.hearing(self._store):
             yield InProcessStream(200, answer.headers, feed=feed)
 
     def _broken(self, request: Request, *, sent: bool) -> Unreachable:
         what = "the connection broke" if sent else "no connection"
         return Unreachable(f"{request.method} {request.path}: {what} to {self.server}", sent=sent)
 
-    @contextmanager
-    def _no_answer_is_unreachable(self, request: Request) -> Iterator[None]:
-        try:
-            yield
-        except TimeoutError:
-            seconds = request.timeout.total_seconds()
-            raise Unreachable(f"{request.method} {request.path}: no answer within {seconds:g} s", sent=True) from None
-
 
 class _Feed:
     """Pulls the lines of a watch over a line, with their faults."""
 
     def __init__(
-        self, watch: Watch, line: Line, plan: Callable[[], LinePlan], clock: Clock, latency: timedelta
+        self, watch: Watch, line: Line, faults: Faults, request: Request, clock: Clock, latency: timedelta
     ) -> None:
-        self.bell = asyncio.Event()  # rung when the store or the line changes
         self._watch = watch
         self._line = line
-        self._plan = plan
+        self._faults = faults
+        self._request = request
         self._clock = clock
-        self._latency = latency
+        self._latency = latency.total_seconds()
         self._breaks = line.breaks
         self._coming: tuple[bytes, LinePlan] | None = None  # survives a reader that is cancelled and comes back
         self._swapped: list[bytes] = []
         self._failure: KubeError | None = None
+        self._sleeper: asyncio.Future[None] | None = None
+        self._news: asyncio.TimerHandle | None = None  # is on its way to the sleeper
+        self._alarm: asyncio.TimerHandle | None = None  # for when the watch wants to be looked at, whoever sleeps
+
+    @contextmanager
+    def hearing(self, store: Store) -> Iterator[None]:
+        """Hear of what is written, and of the line, while the context lasts."""
+        with self._line.bells.heard_by(self._line_changed), store.heard_by(self._watch.kind, self._hear):
+            try:
+                yield
+            finally:
+                for timer in (self._news, self._alarm):
+                    if timer is not None:
+                        timer.cancel()
+
+    def next_line(self) -> bytes | None:
+        """Return the next line if it is there and nothing happens to it."""
+        if self._faults.strike_lines or self._coming is not None or self._swapped or self._line.is_frozen:
+            return None
+        self._check()
+        return self._watch.pull(self._clock.monotonic())
 
     async def more(self) -> list[bytes] | None:
         """Return the next lines, perhaps none yet, or None at the end."""
         self._check()
         if self._coming is None:
-            self.bell.clear()
             line = None if self._line.is_frozen else self._watch.pull(self._clock.monotonic())
             if line is None and self._watch.ended and not self._line.is_frozen:
                 return None
             if line is None:
                 await self._wait()
                 return []
-            self._coming = line, self._plan()
+            self._coming = line, self._faults.for_line(self._request)
         line, plan = self._coming
         if plan.delay:
-            await self._line.wait(plan.delay, breaks=self._breaks)
+            await self._line.wait(plan.delay.total_seconds(), breaks=self._breaks)
             self._check()
         self._coming = None
         return self._delivered(line, plan)
@@ -301,13 +282,42 @@ class _Feed:
             raise self._failure.with_traceback(None)
 
     async def _wait(self) -> None:
-        seconds = None if self._line.is_frozen else max(self._watch.wakes_at - self._clock.monotonic(), 0)
+        """Return when there may be something to read."""
+        loop = asyncio.get_running_loop()
+        if self._alarm is None and not self._line.is_frozen:
+            self._alarm = loop.call_later(max(self._watch.wakes_at - self._clock.monotonic(), 0), self._ring)
+        self._sleeper = loop.create_future()
         try:
-            async with asyncio.timeout(seconds):
-                await self.bell.wait()
-        except TimeoutError:
+            await self._sleeper
+        finally:
+            self._sleeper = None
+
+    def _hear(self) -> None:
+        """Note that something was written; it takes its time to get here."""
+        if self._sleeper is None or self._news is not None or self._line.is_frozen:
             return
-        await self._line.wait(self._latency, breaks=self._breaks)
+        if not self._latency:
+            self._wake()
+        else:
+            self._news = asyncio.get_running_loop().call_later(self._latency, self._tell)
+
+    def _line_changed(self) -> None:
+        if self._line.breaks != self._breaks:
+            self._wake()
+        else:
+            self._hear()
+
+    def _tell(self) -> None:
+        self._news = None
+        self._wake()
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._sleeper is not None and not self._sleeper.done():
+            self._sleeper.set_result(None)
 
     def _delivered(self, line: bytes, plan: LinePlan) -> list[bytes]:
         if plan.fails is not None:
@@ -342,11 +352,18 @@ class InProcessStream:
 
     async def __anext__(self) -> bytes:
         while not self._ready:
+            if self._feed is not None and (line := self._feed.next_line()) is not None:
+                return line
             lines = None if self._feed is None else await self._feed.more()
             if lines is None:
                 raise StopAsyncIteration
             self._ready.extend(lines)
         return self._ready.popleft()
+
+
+def _no_answer(request: Request) -> Unreachable:
+    seconds = request.timeout.total_seconds()
+    return Unreachable(f"{request.method} {request.path}: no answer within {seconds:g} s", sent=True)
 
 
 def _come_out(outcome: Outcome) -> Response:

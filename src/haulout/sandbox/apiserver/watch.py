@@ -10,12 +10,11 @@ is not served any more.
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
-import msgspec
-
 from haulout.sandbox.apiserver.kinds import JsonObject
 from haulout.sandbox.apiserver.selectors import Selection
-from haulout.sandbox.apiserver.status import JSON
+from haulout.sandbox.apiserver.status import JSON, expired
 from haulout.sandbox.apiserver.store import Store, Write, stamped
+from haulout.sandbox.apiserver.values import encoded
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 _BOOKMARK_EVERY = 60.0
@@ -38,6 +37,7 @@ class Watch:
         headers: Mapping[str, str] | None = None,
     ) -> None:
         self.headers = {"content-type": JSON} | dict(headers or {})
+        self.kind = selection.kind
         self._store = store
         self._selection = selection
         self._show = show
@@ -71,7 +71,11 @@ class Watch:
 
     def _look(self, now: float) -> None:
         self._store.expire()
-        for write in self._store.since(self._seen):
+        if not self._store.remembers(self.kind, self._seen):
+            # We were not asked for so long that we missed writes: a real server ends such watches, too.
+            self.fail(expired(f"too old resource version: {self._seen} ({self._store.compacted})").status)
+            return
+        for write in self._store.since(self.kind, self._seen):
             if line := self._event(write):
                 self._lines.append(line)
         self._seen = max(self._seen, self._store.revision)
@@ -90,10 +94,9 @@ class Watch:
         return at if at > now else None
 
     def _event(self, write: Write) -> bytes | None:
-        kind = self._selection.kind
-        if write.kind.stored_as != kind.stored_as:
-            return None
-        before, after = (None if it is None else kind.shown(it) for it in (write.before, write.after))
+        before, after = write.before, write.after
+        if self.kind.rules is not None:
+            before, after = (None if it is None else self.kind.shown(it) for it in (before, after))
         matched = before is not None and self._selection.matches(before)
         if after is not None and self._selection.matches(after):
             return self._change("MODIFIED" if matched else "ADDED", after)
@@ -111,4 +114,4 @@ class Watch:
 
 
 def _line(kind: str, obj: JsonObject) -> bytes:
-    return msgspec.json.encode({"type": kind, "object": obj})
+    return b'{"type":"%b","object":%b}' % (kind.encode(), encoded(obj))

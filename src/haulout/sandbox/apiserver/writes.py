@@ -17,12 +17,13 @@ from haulout.sandbox.apiserver.apply import track
 from haulout.sandbox.apiserver.builtin_kinds import CUSTOM_RESOURCE_DEFINITION, PRIORITY_CLASS, SERVICE
 from haulout.sandbox.apiserver.creation import carry_over, prepare
 from haulout.sandbox.apiserver.custom_versions import shape_for
-from haulout.sandbox.apiserver.defaults import set_defaults
+from haulout.sandbox.apiserver.defaults import has_defaults, set_defaults
 from haulout.sandbox.apiserver.deletion import finalizers_after
 from haulout.sandbox.apiserver.kinds import NAMESPACE, JsonObject, Kind
 from haulout.sandbox.apiserver.patches import same_json
 from haulout.sandbox.apiserver.store import Store
 from haulout.sandbox.apiserver.targets import Target
+from haulout.sandbox.apiserver.values import Stored
 
 __all__ = ["Change", "Target", "Writer", "check_preconditions", "instant", "timestamp"]
 
@@ -62,10 +63,10 @@ class Writer:
         """Return a uid nobody has."""
         return str(uuid.UUID(int=self._random.getrandbits(128), version=4))
 
-    def complete(self, kind: Kind, obj: JsonObject) -> None:
+    def complete(self, kind: Kind, obj: JsonObject, *, subresource: str = "") -> None:
         """Write the defaults into `obj`, if this server has any."""
         if self._defaulting and kind.rules is None:
-            set_defaults(kind, obj)
+            set_defaults(kind, obj, subresource=subresource)
         elif self._defaulting and kind.rules is not None:
             obj.update(kind.rules.completed(obj))
 
@@ -140,18 +141,21 @@ class Writer:
             return self.create(target, body), True
         return self.update(target, change or (lambda _: body), manager=manager), False
 
-    def update(self, target: Target, change: Change, *, manager: str | None = None) -> JsonObject:
+    def update(
+        self, target: Target, change: Change, *, manager: str | None = None, in_place: bool = True
+    ) -> JsonObject:
         """Store what `change` makes of the object, if the rules allow it; what changes nothing is not a write.
 
-        `manager` takes over the fields that it changes, where those are tracked; None if `change` saw to that.
+        `manager` takes over the fields that it changes, where those are tracked; None if `change` saw to that. Unless
+        `change` works `in_place`, what it returns may share parts with what it was given: so does what is stored then.
         """
         current = self.read(target)
-        new = change(copy.deepcopy(current))
+        new = change(copy.deepcopy(current)) if in_place else self._own(target, change(current))
         _check_types(target.kind, new)
         _check_namespace(target, new["metadata"])
         _check_url(target, new["metadata"])
         new = self.admission.mutated(target, new, current)
-        self.complete(target.kind, new)
+        self.complete(target.kind, new, subresource=target.subresource)
         if self._defaulting and not target.subresource:
             carry_over(target.kind, new, current, self._others)
         meta, old = new["metadata"], current["metadata"]
@@ -161,7 +165,7 @@ class Writer:
         self._check(target, new, current)
         if manager is not None:
             new = self.tracked(target, current, new, manager)
-        new = target.kind.normal(new)
+        new = target.kind.normal(new, known=current)
         self._check_content(target, new, current)
         self.admission.check(target, new, current)
         if _is_let_go(target.kind, new, old):
@@ -185,6 +189,15 @@ class Writer:
             target.warnings.extend([] if target.subresource else crds.warnings(new, old))
         else:
             registrations.check(kind, new)
+
+    def _own(self, target: Target, obj: JsonObject) -> JsonObject:
+        """Return `obj` as something that may be changed on its way into the store.
+
+        What is written to a status, which is most of all writes, is not completed: there the parts may stay shared.
+        """
+        if target.subresource == "status" and not has_defaults(target.kind, subresource=target.subresource):
+            return obj | {"metadata": dict(obj["metadata"])}
+        return copy.deepcopy(Stored(obj))
 
     def _check_content(self, target: Target, new: JsonObject, old: JsonObject | None) -> None:
         """Refuse what is wrong with an object of a built-in kind, or with a change of it, as it would be stored."""
@@ -313,7 +326,7 @@ class Writer:
 
 def timestamp(at: datetime) -> str:
     """Return an instant as Kubernetes writes it: RFC 3339, whole seconds."""
-    return at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{at.isoformat()[:19]}Z"
 
 
 def instant(text: str) -> datetime:
@@ -386,7 +399,7 @@ def _keep_the_servers_part(target: Target, new: JsonObject, current: JsonObject)
     for name in ("resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
         _keep(name, meta, old)
     if kind.has_status:
-        for section in set(new) | set(current):
+        for section in dict.fromkeys((*new, *current)):  # not a set: its order would show
             if section != "metadata" and (section == "status") is (target.subresource != "status"):
                 _keep(section, new, current)
     _keep("generation", meta, old)

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -34,6 +34,8 @@ O = TypeVar("O", bound=Owned)  # noqa: E741 - an object of any kind
 log = logging.getLogger(__name__)
 
 _WORKERS = 32  # a run that waits for a cache holds one
+# What happens at a time is looked at once: of a large workload many pods change at a time, and each look goes over all.
+_TOGETHER = timedelta(milliseconds=20)
 
 
 class Controller(ABC, Generic[K]):
@@ -72,26 +74,69 @@ class Controller(ABC, Generic[K]):
 class OwningController(Controller[str]):
     """A controller of objects that own others, by `namespace/name`."""
 
-    def follow(self, cache: Cache[O]) -> None:
-        """Look at each object in `cache` when it changes."""
-        cache.subscribe(lambda old, new: self.queue.add(_either(old, new).key))
+    def __init__(self, caches: Caches, random: Random) -> None:
+        super().__init__(caches, random)
+        self._told: dict[str, str] = {}  # the resource versions of the statuses that we wrote last
 
-    def follow_owned(
-        self, cache: Cache[O], *, kind: str, owners: Cache[Any], selector: Callable[[Any], LabelSelector | None]
-    ) -> None:
-        """Look at an owner when something changes that it manages, or might want to adopt."""
+    def follow(self, cache: Cache[O]) -> None:
+        """Look at each object in `cache` when it changes, unless that is what we wrote ourselves."""
 
         def note(old: O | None, new: O | None) -> None:
+            key = _either(old, new).key
+            if new is None:
+                self._told.pop(key, None)
+            elif self._told.get(key) == new.resource_version:
+                return
+            self.queue.add(key)
+
+        cache.subscribe(note)
+
+    def told(self, written: O | None) -> O | None:
+        """Note a status that we wrote, to which there is nothing to add; return it."""
+        if written is not None:
+            self._told[written.key] = written.resource_version
+        return written
+
+    def look_soon(self, key: str) -> None:
+        """Look at an owner because of something that it owns, together with what else happens now."""
+        self.queue.wake_at(key, self.clock.now() + _TOGETHER)
+
+    def follow_owned(
+        self,
+        cache: Cache[O],
+        *,
+        kind: str,
+        owners: Cache[Any],
+        selector: Callable[[Any], LabelSelector | None],
+        matters: Callable[[O], object] | None = None,
+    ) -> None:
+        """Look at an owner when something changes that it manages, or might want to adopt.
+
+        `matters` is all that counts of something that it manages; by default any change does.
+        """
+
+        def is_the_same(old: O | None, new: O | None) -> bool:
+            if matters is None or old is None or new is None or matters(old) != matters(new):
+                return False
+            owner = new.controller
+            found = None if owner is None else owners.get(object_key(owner.name, new.namespace))
+            # One that is about to be let go of: any change of it may be the one for want of which that was refused.
+            wanted = None if found is None else selector(found)
+            return wanted is not None and wanted.matches(new.labels)
+
+        def note(old: O | None, new: O | None) -> None:
+            if is_the_same(old, new):
+                return
             for thing in (old, new):
                 owner = None if thing is None else thing.controller
                 if thing is not None and owner is not None and owner.kind == kind:
-                    self.queue.add(object_key(owner.name, thing.namespace))
+                    self.look_soon(object_key(owner.name, thing.namespace))
             # Any change to what nobody manages: it may be the one for want of which an adoption was refused.
             if new is not None and new.controller is None:
                 for candidate in in_namespace(owners, new.namespace):
                     wanted = selector(candidate)
                     if wanted is not None and not wanted.selects_all and wanted.matches(new.labels):
-                        self.queue.add(candidate.key)
+                        self.look_soon(candidate.key)
 
         cache.subscribe(note)
 

@@ -5,7 +5,7 @@ instead of being searched. A cache exists from the moment that it is first asked
 watched.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from haulout.kube.cache import Cache, as_is
@@ -174,28 +174,28 @@ def _indexes_for(resource: Resource[Any]) -> Mapping[str, Indexer[Any]]:
     return common
 
 
-def _owners(thing: Owned) -> Iterable[str]:
+def _owners(thing: Owned) -> Sequence[str]:
     return [owner.uid for owner in thing.metadata.owner_references]
 
 
-def _controller(thing: Owned) -> Iterable[str]:
+def _controller(thing: Owned) -> Sequence[str]:
     owner = thing.controller
     return () if owner is None else (owner.uid,)
 
 
-def _orphaned_in(thing: Owned) -> Iterable[str]:
+def _orphaned_in(thing: Owned) -> Sequence[str]:
     return () if thing.controller else (thing.namespace,)
 
 
-def _namespace(thing: Owned) -> Iterable[str]:
+def _namespace(thing: Owned) -> Sequence[str]:
     return (thing.namespace,)
 
 
-def _node(pod: Pod) -> Iterable[str]:
+def _node(pod: Pod) -> Sequence[str]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
 
 
-def _labels(pod: Pod) -> Iterable[str]:
+def _labels(pod: Pod) -> Sequence[str]:
     return [_label(pod.namespace, *pair) for pair in pod.labels.items()]
 
 
@@ -203,7 +203,7 @@ def _label(namespace: str, name: str, value: str) -> str:
     return f"{namespace}/{name}={value}"
 
 
-def _selects(budget: Budget) -> Iterable[str]:
+def _selects(budget: Budget) -> Sequence[str]:
     """Return one label that all pods of a budget have; if it asks for none, its namespace."""
     selector = budget.spec.selector
     if selector is None:
@@ -212,7 +212,7 @@ def _selects(budget: Budget) -> Iterable[str]:
     return (budget.namespace,) if pair is None else (_label(budget.namespace, *pair),)
 
 
-def _job(pod: Pod) -> Iterable[str]:
+def _job(pod: Pod) -> Sequence[str]:
     # A job's pods are found by its name: they must be let go of also when it is gone, and its uid with it.
     owner = pod.controller
     return (f"{pod.namespace}/{owner.name}",) if owner and owner.kind == JOBS.kind else ()

@@ -12,7 +12,7 @@ from haulout.kube.objects import RawObject
 
 def stamp(instant: datetime) -> str:
     """Return an instant as Kubernetes writes it: RFC 3339, whole seconds."""
-    return instant.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{instant.astimezone(UTC).isoformat()[:19]}Z"
 
 
 def instant(text: str) -> datetime:

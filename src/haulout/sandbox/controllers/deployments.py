@@ -77,7 +77,8 @@ class Deployments(OwningController):
             owner_resource=DEPLOYMENTS,
             client=self.client,
         )
-        pods = [pod for each in sets for pod in controlled(self._pods, each.uid)]
+        recreates = deployment.spec.strategy.type == "Recreate"
+        pods = [pod for each in sets for pod in controlled(self._pods, each.uid)] if recreates else []
         plan = decide(deployment, sets, pods, self.clock.now())
         async with edge.Writes(self._sets) as writes:
             if plan.create is not None and not await self._create(deployment, plan.create, writes):
@@ -100,17 +101,20 @@ class Deployments(OwningController):
                 writes.made(found)
                 return True
             collisions = int(deployment.status.get("collisionCount", 0)) + 1
-            await self._tell(deployment, {"collisionCount": collisions})
+            await self._tell(deployment, {"collisionCount": collisions}, is_all=False)
             return False
         return True
 
-    async def _tell(self, deployment: Deployment, status: RawObject, *, revision: str = "") -> None:
+    async def _tell(
+        self, deployment: Deployment, status: RawObject, *, revision: str = "", is_all: bool = True
+    ) -> None:
+        """Write the status; if it `is_all` there is to do now, seeing it written is no reason to look again."""
         async with edge.Writes(self._deployments) as writes:
             marks = {REVISION: revision} if revision else {}
             written = await edge.write_status(
                 self.client, DEPLOYMENTS, deployment, seen=deployment.status, wanted=status, annotations=marks
             )
-            writes.made(written)
+            writes.made(self.told(written) if is_all else written)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +130,7 @@ class Plan:
 
 
 def decide(deployment: Deployment, sets: Sequence[ReplicaSet], pods: Sequence[Pod], now: datetime) -> Plan:
-    """Decide the next step of a deployment."""
+    """Decide the next step of a deployment; `pods` count only for one that recreates them."""
     oldest_first = sorted(sets, key=lambda each: each.age_key)
     new = next((each for each in oldest_first if _is_made_from(each, deployment)), None)
     old = [each for each in oldest_first if each is not new]

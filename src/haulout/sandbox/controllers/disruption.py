@@ -56,7 +56,7 @@ class Disruption(OwningController):
             if pod is None:
                 continue
             for budget in budgets_for(self._budgets, pod.namespace, pod.labels):
-                self.queue.add(budget.key)
+                self.look_soon(budget.key)
 
     def _note_owner(self, old: Any, new: Any) -> None:
         """Count anew when an owner comes or wants another number of pods than before."""
@@ -64,7 +64,7 @@ class Disruption(OwningController):
             return
         labels = new.spec.template.get("metadata", {}).get("labels", {})
         for budget in budgets_for(self._budgets, new.namespace, labels):
-            self.queue.add(budget.key)
+            self.look_soon(budget.key)
 
     async def sync(self, key: str) -> datetime | None:
         """Count, and tell."""
@@ -84,7 +84,8 @@ class Disruption(OwningController):
 
     async def _tell(self, budget: Budget, wanted: RawObject) -> None:
         async with edge.Writes(self._budgets) as writes:
-            writes.made(await edge.write_status(self.client, BUDGETS, budget, seen=budget.status, wanted=wanted))
+            written = await edge.write_status(self.client, BUDGETS, budget, seen=budget.status, wanted=wanted)
+            writes.made(self.told(written))
 
     def _scale(self, namespace: str, owner: OwnerReference) -> tuple[str, int] | None:
         """Return the uid and the wanted number of pods of the workload that a pod belongs to in the end."""
@@ -147,7 +148,7 @@ def status(
     budget: Budget, pods: Iterable[Pod], needs: Needs, disrupted: Mapping[str, datetime], now: datetime
 ) -> RawObject:
     """Return what the status should be."""
-    healthy = sum(pod.ready and not pod.deleting and pod.name not in disrupted for pod in pods)
+    healthy = sum([pod.ready and not pod.deleting and pod.name not in disrupted for pod in pods])
     allowed = max(healthy - needs.healthy, 0) if needs.expected > 0 else 0
     seen = budget.status
     generation = budget.metadata.generation

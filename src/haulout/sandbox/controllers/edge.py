@@ -58,7 +58,7 @@ class Writes:
 
     async def shown(self) -> None:
         """Return when the cache shows what was written so far."""
-        if not self._newest:
+        if not self._newest or self._cache.has_seen(self._newest):
             return
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):

@@ -36,7 +36,11 @@ class ReplicaSets(OwningController):
         self._sets, self._pods = caches.replica_sets, caches.pods
         self.follow(self._sets)
         self.follow_owned(
-            self._pods, kind=REPLICA_SETS.kind, owners=self._sets, selector=lambda owner: owner.spec.selector
+            self._pods,
+            kind=REPLICA_SETS.kind,
+            owners=self._sets,
+            selector=lambda owner: owner.spec.selector,
+            matters=_matters,
         )
 
     async def sync(self, key: str) -> datetime | None:
@@ -45,13 +49,16 @@ class ReplicaSets(OwningController):
         if replica_set is None or replica_set.spec.selector.selects_all:
             return None
         pods = await self._claimed(replica_set)
+        plan = decide(replica_set, pods, self._siblings(replica_set), self.clock.now())
         try:
-            await self._act(replica_set, pods)
+            await self._act(replica_set, plan)
         except ApiError as error:
             if not isinstance(error, Conflict | NotFound):
                 await self._tell(replica_set, pods, problem=error)
             raise
-        pods = [pod for pod in controlled(self._pods, replica_set.uid) if replica_set.spec.selector.matches(pod.labels)]
+        if plan != _NOTHING:
+            selector = replica_set.spec.selector
+            pods = [pod for pod in controlled(self._pods, replica_set.uid) if selector.matches(pod.labels)]
         await self._tell(replica_set, pods)
         return next_available(pods, replica_set.spec.min_ready_seconds, self.clock.now())
 
@@ -66,8 +73,7 @@ class ReplicaSets(OwningController):
             may_adopt=lambda pod: pod.active,
         )
 
-    async def _act(self, replica_set: ReplicaSet, pods: list[Pod]) -> None:
-        plan = decide(replica_set, pods, self._siblings(replica_set), self.clock.now())
+    async def _act(self, replica_set: ReplicaSet, plan: "Plan") -> None:
         owner = reference(replica_set, REPLICA_SETS)
 
         def pod_named(name: str) -> RawObject:
@@ -91,9 +97,10 @@ class ReplicaSets(OwningController):
     async def _tell(self, replica_set: ReplicaSet, pods: list[Pod], *, problem: ApiError | None = None) -> None:
         wanted = status(replica_set, pods, self.clock.now(), problem=problem)
         async with edge.Writes(self._sets) as writes:
-            writes.made(
-                await edge.write_status(self.client, REPLICA_SETS, replica_set, seen=replica_set.status, wanted=wanted)
+            written = await edge.write_status(
+                self.client, REPLICA_SETS, replica_set, seen=replica_set.status, wanted=wanted
             )
+            writes.made(self.told(written))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,16 +111,19 @@ class Plan:
     surplus: tuple[Pod, ...] = ()
 
 
+_NOTHING = Plan()
+
+
 def decide(replica_set: ReplicaSet, pods: Iterable[Pod], siblings: Callable[[], Iterable[Pod]], now: datetime) -> Plan:
     """Decide what brings the number of active pods to what is wanted."""
     if replica_set.deleting:
-        return Plan()
+        return _NOTHING
     active = [pod for pod in pods if pod.active]
     difference = len(active) - replica_set.spec.replicas
     if difference < 0:
         return Plan(missing=min(-difference, _MOST_AT_ONCE))
     if difference == 0:
-        return Plan()
+        return _NOTHING
     return Plan(surplus=tuple(victims(active, siblings(), min(difference, _MOST_AT_ONCE), now)))
 
 
@@ -122,20 +132,28 @@ def status(
 ) -> RawObject:
     """Return what the status should be."""
     spec, seen = replica_set.spec, replica_set.status
-    every = list(pods)
-    active = [pod for pod in every if pod.active]
-    template_labels = spec.template.get("metadata", {}).get("labels", {})
+    labels = spec.template.get("metadata", {}).get("labels", {})
+    replicas = labelled = ready = available = terminating = 0
+    for pod in pods:
+        if pod.deleting or pod.finished:
+            terminating += pod.deleting and not pod.finished
+            continue
+        replicas += 1
+        labelled += labels.items() <= pod.labels.items()
+        if pod.ready:
+            ready += 1
+            available += not spec.min_ready_seconds or pod.available(spec.min_ready_seconds, now)
     told: list[RawObject] = conditions.without(seen.get("conditions") or [], "ReplicaFailure")
     if problem is not None:
-        reason = "FailedCreate" if len(active) < spec.replicas else "FailedDelete"
+        reason = "FailedCreate" if replicas < spec.replicas else "FailedDelete"
         failure = conditions.made("ReplicaFailure", holds=True, reason=reason, message=str(problem))
         told = conditions.put(seen.get("conditions") or [], failure, now=now)
     return {
-        "replicas": len(active),
-        "fullyLabeledReplicas": sum(pod.labels.items() >= template_labels.items() for pod in active) or None,
-        "readyReplicas": sum(pod.ready for pod in active) or None,
-        "availableReplicas": sum(pod.available(spec.min_ready_seconds, now) for pod in active) or None,
-        "terminatingReplicas": sum(pod.deleting and not pod.finished for pod in every),
+        "replicas": replicas,
+        "fullyLabeledReplicas": labelled or None,
+        "readyReplicas": ready or None,
+        "availableReplicas": available or None,
+        "terminatingReplicas": terminating,
         "observedGeneration": replica_set.metadata.generation or None,
         "conditions": told or None,
     }
@@ -207,3 +225,8 @@ def _younger_first(one: datetime | None, other: datetime | None, now: datetime) 
 def _magnitude(age: timedelta) -> int:
     nanoseconds = round(age.total_seconds() * 1e9)
     return int(math.log2(nanoseconds)) if nanoseconds > 0 else -1
+
+
+def _matters(pod: Pod) -> object:
+    """Return all of a pod that its set counts."""
+    return pod.labels, pod.deleting, pod.finished, pod.ready and _ready_since(pod), pod.controller_uid

@@ -8,7 +8,7 @@ from haulout.kube.objects import RawObject
 
 def timestamp(at: datetime) -> str:
     """Return an instant as Kubernetes writes it: whole seconds."""
-    return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return f"{at.astimezone(UTC).isoformat()[:19]}Z"
 
 
 def instant(text: str) -> datetime:

@@ -348,7 +348,7 @@ class Kubelets:
                 await self._delete(pod)
                 return None
             if step.status is None:
-                return step.wakes_at
+                return step.wakes_at and _on_the_second(step.wakes_at)
             try:
                 self._written[key] = await self._view.write(self._client, pod, step.status)
             except NotFound:
@@ -356,6 +356,8 @@ class Kubelets:
             except Conflict:  # somebody else wrote it: the view will show it
                 return self._clock.now() + _SHORTLY
             self._tell_of_pod(pod, step)
+            if step.is_last and (step.wakes_at is None or step.wakes_at > self._clock.now()):
+                return step.wakes_at and _on_the_second(step.wakes_at)
 
     def _newest(self, key: str) -> PodView | None:
         """Return a pod as the view shows it, or as we wrote it since."""
@@ -411,6 +413,11 @@ class Kubelets:
         if self._events:  # kubelets know their node by its name alone, also where a uid is wanted
             regarding = ObjectReference(api_version="v1", kind="Node", name=name, uid=name)
             self._events.record(regarding, reason=reason, note=note, action=reason, type=kind)
+
+
+def _on_the_second(at: datetime) -> datetime:
+    """Return the next whole second: kubelets look at what their pods do once a second."""
+    return at if not at.microsecond else at.replace(microsecond=0) + _SHORTLY
 
 
 def _earliest(one: datetime, other: datetime | None) -> datetime:

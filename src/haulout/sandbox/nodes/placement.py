@@ -11,9 +11,12 @@ pod of high priority goes first, but nobody is sent away for it. A namespace sel
 it selects all namespaces.
 """
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import NamedTuple
 
 from haulout.kube.objects import Taint
 from haulout.sandbox.nodes.specs import PodTerm, Spread, Toleration
@@ -24,6 +27,8 @@ ZONE = "topology.kubernetes.io/zone"
 PODS = "pods"
 
 _ENOUGH = 100
+_WISHES_KNOWN = 10_000
+_WORST: tuple[tuple[float, float], float, float] = ((math.inf, math.inf), math.inf, math.inf)
 _NAME = "metadata.name"
 
 
@@ -74,12 +79,23 @@ class Occupancy:
 
     def put(self, pod: PodView, node: str) -> None:
         """Note that `pod` is on `node`, and nowhere else."""
+        known = self._where.get(pod.key)
+        if known and known[1] == node and known[0].uid == pod.uid and known[0].wishes == pod.wishes:
+            self._renew(pod, node)
+            return
         self.take(pod.key)
         site = self.sites.setdefault(node, Site())
         site.pods[pod.key] = pod
         self._where[pod.key] = pod, node
         self._count(site, pod, node, +1)
         if pod.affinity.pod_anti_affinity.required:
+            self.aloof[pod.key] = pod
+
+    def _renew(self, pod: PodView, node: str) -> None:
+        """Take a newer state of a pod that stays where it is: it takes what it took before."""
+        self._where[pod.key] = pod, node
+        self.sites[node].pods[pod.key] = pod
+        if pod.key in self.aloof:
             self.aloof[pod.key] = pod
 
     def take(self, key: str) -> None:
@@ -113,59 +129,129 @@ class Occupancy:
                 del self.siblings[pod.owner_uid]
 
 
+class _Seat(NamedTuple):
+    """A node that may take pods with certain wishes, and what of it such a pod can be refused or preferred for."""
+
+    node: NodeView
+    name: str
+    zone: str
+    unwanted: tuple[int, int]
+    pods: int  # how many there is place for
+    room: tuple[tuple[str, int], ...]  # by resource: how much of it may be taken by others
+    cpu: int
+    memory: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Seats:
+    """Where pods with certain wishes may go, as far as that does not depend on other pods."""
+
+    seats: tuple[_Seat, ...]
+    refusals: tuple[Refusal, ...]  # of all other nodes
+
+
 class Fleet:
     """All nodes, and what of them is asked for by name."""
 
     def __init__(self, nodes: Iterable[NodeView]) -> None:
         self.nodes = tuple(nodes)
         self.labels: dict[str, Mapping[str, str]] = {node.key: node.labels for node in self.nodes}
+        self.zones: dict[str, str] = {node.key: node.labels.get(ZONE, "") for node in self.nodes}
+        self._seats: dict[object, _Seats] = {}
+
+    def seats(self, pod: PodView) -> _Seats:
+        """Return where pods that wish for the same as `pod` may go; found out once, as replicas come in crowds."""
+        found = self._seats.get(pod.wishes)
+        if found is None:
+            if len(self._seats) >= _WISHES_KNOWN:
+                self._seats.clear()
+            found = self._seats[pod.wishes] = self._find_seats(pod)
+        return found
+
+    def _find_seats(self, pod: PodView) -> _Seats:
+        seats: list[_Seat] = []
+        refusals: list[Refusal] = []
+        named = pinned_to(pod)
+        for node in self.nodes:
+            if named is not None and node.key not in named:
+                continue
+            if refusal := refuse_for_good(pod, node):
+                refusals.append(refusal)
+            else:
+                seats.append(_seat(pod, node))
+        return _Seats(tuple(seats), tuple(refusals))
+
+
+def _seat(pod: PodView, node: NodeView) -> _Seat:
+    allocatable = node.allocatable
+    return _Seat(
+        node=node,
+        name=node.key,
+        zone=node.labels.get(ZONE, ""),
+        unwanted=_unwanted(pod, node),
+        pods=allocatable.get(PODS, 0),
+        room=tuple((name, allocatable.get(name, 0) - amount) for name, amount in pod.requests.items()),
+        cpu=max(allocatable.get(CPU, 0), 1),
+        memory=max(allocatable.get(MEMORY, 0), 1),
+    )
 
 
 _EMPTY = Site()
+_NOBODY: Mapping[str, int] = {}
 
 
 def place(pod: PodView, fleet: Fleet, occupancy: Occupancy, *, start: int = 0) -> Placement:
     """Return the node for `pod`; looking begins at number `start`."""
-    nodes = fleet.nodes
-    if not nodes:
+    if not fleet.nodes:
         return Placement(None, "no nodes available to schedule pods")
+    places = fleet.seats(pod)
     around = Neighbourhood(pod, fleet, occupancy)
-    siblings = occupancy.siblings.get(pod.owner_uid, Counter())
+    siblings: Mapping[str, int] = occupancy.siblings.get(pod.owner_uid, _NOBODY)
     in_zones = _by_zone(siblings, fleet)
     refusals: list[Refusal] = []
-    best: tuple[tuple[int, ...], str] | None = None
+    best, least, chosen = _WORST, 0, None
     passed = 0
-    for node in _from(nodes, start, only=pinned_to(pod)):
-        site = occupancy.sites.get(node.key, _EMPTY)
-        refusal = refuse(pod, node, site) or around.refuse(node)
+    for seat in _from(places.seats, start):
+        site = occupancy.sites.get(seat.name, _EMPTY)
+        refusal = _refuse_for_now(pod, seat, site) or around.refuse(seat.node)
         if refusal:
             refusals.append(refusal)
             continue
-        spread = siblings[node.key], in_zones[node.labels.get(ZONE, "")]
-        score = (*_unwanted(pod, node), *spread, _load(pod, node, site))
-        if best is None or score < best[0]:
-            best = score, node.key
         passed += 1
+        rank = seat.unwanted, siblings.get(seat.name, 0), in_zones.get(seat.zone, 0)
+        if rank <= best:  # how used it is matters only among those that are as good otherwise
+            load = _load(pod, seat, site)
+            if rank < best or load < least:
+                best, least, chosen = rank, load, seat.name
         if passed >= _ENOUGH:
             break
-    if best:
-        return Placement(best[1])
-    return Placement(None, explain(refusals, nodes=len(nodes)))
+    if chosen:
+        return Placement(chosen)
+    return Placement(None, explain([*places.refusals, *refusals], nodes=len(fleet.nodes)))
 
 
-def refuse(pod: PodView, node: NodeView, site: Site) -> Refusal | None:
-    """Return why the pod cannot go to this node, whatever is on other nodes."""
+def refuse_for_good(pod: PodView, node: NodeView) -> Refusal | None:
+    """Return why the pod cannot go to this node, whatever pods there are."""
     if node.unschedulable and not tolerates(pod.tolerations, UNSCHEDULABLE_TAINT):
         return _UNSCHEDULABLE
     if node.taints and not all(
         taint.effect == "PreferNoSchedule" or tolerates(pod.tolerations, taint) for taint in node.taints
     ):
         return _TAINTED
-    if not wants(pod, node):
-        return _NOT_WANTED
+    return None if wants(pod, node) else _NOT_WANTED
+
+
+def _refuse_for_now(pod: PodView, seat: _Seat, site: Site) -> Refusal | None:
+    """Return why the pod cannot go to this node because of the pods that are on it."""
     if pod.host_ports and any(site.ports[port] for port in pod.host_ports):
         return _PORTS_TAKEN
-    return _too_little(pod, node, site)
+    if len(site.pods) >= seat.pods:
+        return _shortage(pod, seat.node, site)
+    used = site.used
+    for name, room in seat.room:
+        if used.get(name, 0) > room:
+            return _shortage(pod, seat.node, site)
+    return None
 
 
 def tolerates(tolerations: Iterable[Toleration], taint: Taint) -> bool:
@@ -227,8 +313,12 @@ class Neighbourhood:
         # The first of a group that wants to be together has nobody to join, and must not wait for that for ever.
         self._is_first = bool(near) and not any(domains for _, domains in self._near) and _joins_itself(pod, near)
 
+        self._is_quiet = not (self._spreads or self._near or self._far or self._unwelcome)
+
     def refuse(self, node: NodeView) -> Refusal | None:
         """Return why the pod cannot go to this node because of other pods."""
+        if self._is_quiet:
+            return None
         for spread in self._spreads:
             if refusal := spread.refuse(node):
                 return refusal
@@ -330,24 +420,21 @@ def _joins_itself(pod: PodView, terms: Iterable[PodTerm]) -> bool:
     return all(_selects(term, pod, pod) for term in terms)
 
 
-def _too_little(pod: PodView, node: NodeView, site: Site) -> Refusal | None:
+def _shortage(pod: PodView, node: NodeView, site: Site) -> Refusal:
     allocatable, used = node.allocatable, site.used
-    reasons: list[str] = []
-    final = False
-    if len(site.pods) + 1 > allocatable.get(PODS, 0):
-        reasons.append("Too many pods")
-    for name, amount in pod.requests.items():
-        there_is = allocatable.get(name, 0)
-        if amount > there_is - used.get(name, 0):
-            reasons.append(f"Insufficient {name}")
-            final = final or amount > there_is
-    return Refusal(tuple(reasons), final=final) if reasons else None
+    reasons = ["Too many pods"] if len(site.pods) >= allocatable.get(PODS, 0) else []
+    short = [
+        (name, amount) for name, amount in pod.requests.items() if amount > allocatable.get(name, 0) - used.get(name, 0)
+    ]
+    reasons += [f"Insufficient {name}" for name, _ in short]
+    return Refusal(tuple(reasons), final=any(amount > allocatable.get(name, 0) for name, amount in short))
 
 
-def _by_zone(siblings: Mapping[str, int], fleet: Fleet) -> Counter[str]:
-    zones: Counter[str] = Counter()
+def _by_zone(siblings: Mapping[str, int], fleet: Fleet) -> Mapping[str, int]:
+    zones: dict[str, int] = {}
     for name, count in siblings.items():
-        zones[fleet.labels.get(name, {}).get(ZONE, "")] += count
+        zone = fleet.zones.get(name, "")
+        zones[zone] = zones.get(zone, 0) + count
     return zones
 
 
@@ -359,20 +446,19 @@ def _unwanted(pod: PodView, node: NodeView) -> tuple[int, int]:
     return -liking, sum(not tolerates(pod.tolerations, taint) for taint in reluctant)
 
 
-def _load(pod: PodView, node: NodeView, site: Site) -> int:
+def _load(pod: PodView, seat: _Seat, site: Site) -> int:
     """Return how used the node would be, in thousandths of it: the sum for cpu, memory and number of pods."""
-    load = 1000 * (len(site.pods) + 1) // max(node.allocatable.get(PODS, 0), 1)
-    for name in (CPU, MEMORY):
-        load += 1000 * (site.used.get(name, 0) + pod.requests.get(name, 0)) // max(node.allocatable.get(name, 0), 1)
-    return load
+    used, requests = site.used, pod.requests
+    return (
+        1000 * (len(site.pods) + 1) // max(seat.pods, 1)
+        + 1000 * (used.get(CPU, 0) + requests.get(CPU, 0)) // seat.cpu
+        + 1000 * (used.get(MEMORY, 0) + requests.get(MEMORY, 0)) // seat.memory
+    )
 
 
-def _from(nodes: Sequence[NodeView], start: int, *, only: frozenset[str] | None) -> Iterator[NodeView]:
-    if only is not None:
-        yield from (node for node in nodes if node.key in only)
-        return
-    for number in range(len(nodes)):
-        yield nodes[(start + number) % len(nodes)]
+def _from(seats: Sequence[_Seat], start: int) -> Iterator[_Seat]:
+    first = start % len(seats) if seats else 0
+    return chain(islice(seats, first, None), islice(seats, first))
 
 
 def _listed(reasons: Mapping[str, int]) -> str:

@@ -40,6 +40,7 @@ class Step:
     status: RawObject | None = None
     delete: bool = False
     wakes_at: datetime | None = None
+    is_last: bool = False  # after the status is written, there is nothing to do before that instant
     reason: str = ""  # of an event about it
     note: str = ""
 
@@ -85,7 +86,8 @@ class _Life:
             return self._run()
         waiting = {"waiting": {"reason": "ContainerCreating"}}
         status = self._written("Pending", waiting, initialized=not self.pod.init_containers)
-        return Step(status=status | {"startTime": timestamp(self.now)}, wakes_at=self.now + delay)
+        since = self.now.replace(microsecond=0)  # as it will be read again
+        return Step(status=status | {"startTime": timestamp(since)}, wakes_at=since + delay, is_last=True)
 
     def start(self) -> Step:
         """Start its containers when they are due, for the first time or again."""
@@ -105,7 +107,7 @@ class _Life:
             return Step(wakes_at=min(ready_at, ends_at or ready_at))
         if not self.pod.is_ready:
             running = {"running": {"startedAt": timestamp(started_at)}}
-            return Step(status=self._written("Running", running, ready=True), wakes_at=ends_at)
+            return Step(status=self._written("Running", running, ready=True), wakes_at=ends_at, is_last=True)
         return Step(wakes_at=ends_at)
 
     def stop(self, deadline: datetime) -> Step:
@@ -146,12 +148,15 @@ class _Life:
         """Start the containers, which are ready at once if nothing says otherwise."""
         self.restarts += self.ended is not None
         takes = self.delays.to_ready(self.pod)
-        running = {"running": {"startedAt": timestamp(self.now)}}
-        status = self._written("Running", running, ready=not takes)
-        status["startTime"] = self.status.get("startTime") or timestamp(self.now)
+        since = self.now.replace(microsecond=0)  # as it will be read again
+        status = self._written("Running", {"running": {"startedAt": timestamp(since)}}, ready=not takes)
+        status["startTime"] = self.status.get("startTime") or timestamp(since)
         if self.ip:
             status |= {"podIP": self.ip, "podIPs": [{"ip": self.ip}]}
-        return Step(status=status, reason="Started", note=f"Started container {_names(self.pod.containers)}")
+        lasts = self.delays.to_run(self.pod, restarts=self.restarts)
+        changes = [since + it for it in (takes or None, lasts) if it is not None]
+        note = f"Started container {_names(self.pod.containers)}"
+        return Step(status=status, wakes_at=min(changes, default=None), is_last=True, reason="Started", note=note)
 
     def _end(self, terminated: RawObject) -> Step:
         """Write down that the containers ended; start them again if that is wanted."""

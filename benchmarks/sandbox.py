@@ -1,0 +1,187 @@
+"""The sandbox: how much of a core it takes to simulate, to stand by, and to serve."""
+
+import json
+import subprocess
+import sys
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import front
+from contenders import OURS
+from figures import Numbers, costs, rates
+from report import MEGABYTES, MICROSECONDS, RATE, SECONDS, SHARE, Judge, Section
+from simulations import HEARTBEAT
+from story import Size
+from tasks import IN_FLIGHT
+from worker import cores, measure
+
+Say = Callable[[str], None]
+
+DAY_SECONDS = 60
+START_SECONDS = 20
+REQUESTS_PER_SECOND = 1_000
+IDLE_SHARE = 0.03
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How large a run is."""
+
+    rounds: int
+    day: Size
+    hours: float
+    restarts_an_hour: int  # of pods
+    start: Size
+    idle_nodes: int
+    idle_seconds: float
+    gets: int
+
+    @property
+    def restart_every_seconds(self) -> float:
+        """How long people wait until they restart the next deployment."""
+        return 3600 * self.day.replicas / self.restarts_an_hour
+
+
+FULL = Scale(
+    rounds=1,
+    day=Size(nodes=100, deployments=76, replicas=25),
+    hours=24,
+    restarts_an_hour=600,
+    start=Size(nodes=1_000, deployments=95, replicas=200),
+    idle_nodes=30,
+    idle_seconds=30,
+    gets=4_000,
+)
+QUICK = Scale(
+    rounds=1,
+    day=Size(nodes=10, deployments=4, replicas=10),
+    hours=0.25,
+    restarts_an_hour=600,
+    start=Size(nodes=20, deployments=4, replicas=20),
+    idle_nodes=10,
+    idle_seconds=2,
+    gets=200,
+)
+
+
+def run(scale: Scale, say: Say) -> list[Section]:
+    """Measure all targets of the sandbox."""
+    days, starts, idles, asked = [], [], [], []
+    for number in range(1, scale.rounds + 1):
+        of = f"round {number} of {scale.rounds}: the sandbox,"
+        say(f"{of} {scale.hours:g} hours of {scale.day.pods:,} pods")
+        every = scale.restart_every_seconds
+        days.append(measure("day", **_of(scale.day), hours=scale.hours, restart_every_seconds=every))
+        say(f"{of} {scale.start.pods:,} pods from nothing")
+        starts.append(measure("start", **_of(scale.start)))
+        say(f"{of} standing by")
+        idles.append(measure("idle", nodes=scale.idle_nodes, seconds=scale.idle_seconds))
+        say(f"{of} over HTTP")
+        with _serving() as kubeconfig:
+            asked.append(measure("request", kubeconfig=kubeconfig, contender=OURS, gets=scale.gets))
+    figures = _Figures(days, starts, idles, asked)
+    return [Section("Sandbox", _text(scale), ("What", "Median", "Besides", "Target", ""), list(_rows(scale, figures)))]
+
+
+@dataclass(frozen=True, slots=True)
+class _Figures:
+    """What was measured, round by round."""
+
+    days: list[Numbers]
+    starts: list[Numbers]
+    idles: list[Numbers]
+    asked: list[Numbers]
+
+
+def _rows(scale: Scale, of: _Figures) -> Iterator[tuple[str, ...]]:
+    judge = Judge(is_fair=scale is FULL)
+    what = f"{scale.hours:g} h of {scale.day.nodes:,} nodes and {scale.day.pods:,} pods, rolling restarts"
+    beside = f"{of.days[0]['restarts']:,} restarts, {_beside(of.days)}"
+    yield judge.row(what, _cpu(of.days), SECONDS, target=DAY_SECONDS, beside=beside)
+    what = f"start of {scale.start.nodes:,} nodes and {scale.start.pods:,} pods"
+    yield judge.row(what, _cpu(of.starts), SECONDS, target=START_SECONDS, beside=_beside(of.starts))
+    shares = [numbers["cpu"] / numbers["wall"] for numbers in of.idles]
+    beside = f"of a core, during {scale.idle_seconds:g} s"
+    yield judge.row(f"{scale.idle_nodes} idle nodes", shares, SHARE, target=IDLE_SHARE, beside=beside)
+    each = MICROSECONDS.show(median(costs(of.asked, "get_together")))
+    beside = f"one at a time {RATE.show(median(rates(of.asked, 'get')))}; the client takes {each} each"
+    speed = rates(of.asked, "get_together")
+    what = f"HTTP requests, {IN_FLIGHT} in flight"
+    yield judge.row(what, speed, RATE, target=REQUESTS_PER_SECOND, beside=beside)
+
+
+def _cpu(results: list[Numbers]) -> list[float]:
+    return [numbers["cpu"] for numbers in results]
+
+
+def _beside(results: list[Numbers]) -> str:
+    wall = median(numbers["wall"] for numbers in results)
+    peak = MEGABYTES.show(median(numbers["peak"] for numbers in results))
+    return f"{results[0]['writes']:,} writes, {SECONDS.show(wall)} on the clock, peak {peak}"
+
+
+def _of(size: Size) -> dict[str, Any]:
+    return {"nodes": size.nodes, "deployments": size.deployments, "replicas": size.replicas}
+
+
+def _text(scale: Scale) -> str:
+    return _TEXT.format(
+        day=scale.day,
+        start=scale.start,
+        heartbeat=HEARTBEAT.total_seconds() / 60,
+        pace=scale.restarts_an_hour,
+        rounds=scale.rounds,
+    )
+
+
+_TEXT = """
+The cluster in one process, on one core: API server, scheduler, kubelets, node lifecycle and all controllers. Seconds
+are those of the processor. The first two are on virtual time, in-process without latency, with leases renewed every
+{heartbeat:g} minutes and no events. The first has {day.deployments} deployments of {day.replicas} pods with a
+disruption budget each, of which one after the other is restarted as `kubectl rollout restart` does it, {pace} pods an
+hour, and a daemon set. The second begins with nodes that are registered and ready, and ends when all pods of
+{start.deployments} deployments of {start.replicas} and of a daemon set are, which were created meanwhile. Idle nodes
+stand by on real time with the usual heartbeats. HTTP is the sandbox's front: our client reads a small object over TLS
+with connections that stay, from another process on another core. Rounds: {rounds}.
+"""
+
+
+@contextmanager
+def _serving() -> Iterator[str]:
+    """Run the front off the client's core; yields a kubeconfig for it."""
+    sys.path.append(str(Path(__file__).parent.parent / "tests"))
+    from support.certificates import Authority
+
+    authority = Authority()
+    issued = authority.issue("127.0.0.1")
+    with TemporaryDirectory() as folder:
+        certificate = Path(folder) / "server.pem"
+        certificate.write_bytes(issued.key_pem + issued.cert_pem)
+        where = ",".join(map(str, cores().servers))
+        command = [sys.executable, front.__file__, where, str(certificate)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+            if process.stdout is None or not (port := process.stdout.readline()):
+                raise RuntimeError("the sandbox's front did not start")
+            yield kubeconfig(Path(folder), int(port), ca_pem=authority.pem)
+
+
+def kubeconfig(folder: Path, port: int, *, ca_pem: bytes) -> str:
+    """Return the path of a new kubeconfig for the front at `port`."""
+    path = folder / "sandbox.json"
+    server = {"server": f"https://127.0.0.1:{port}", "certificate-authority-data": b64encode(ca_pem).decode()}
+    content = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "sandbox", "cluster": server}],
+        "users": [{"name": "bench", "user": {"token": front.TOKEN}}],
+        "contexts": [{"name": "bench", "context": {"cluster": "sandbox", "user": "bench"}}],
+        "current-context": "bench",
+    }
+    path.write_text(json.dumps(content))
+    return str(path)
