@@ -1,11 +1,7 @@
 """The real kubectl finds the sandbox to be a cluster: over TLS, with a token, without a flag to make it easier."""
 
-import asyncio
-import json
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 import pytest_asyncio
@@ -14,12 +10,10 @@ from controlplane import ControlPlane
 from haulout.core.clock import RealClock
 from haulout.sandbox.apiserver import ApiServer
 from haulout.sandbox.apiserver.builtin_kinds import ALL
-from haulout.sandbox.front import Front
 from support.builders import a_node, a_pod
-from support.certificates import Authority
+from support.kubectl import Kubectl, served
 
 pytestmark = pytest.mark.real_time
-PATIENCE_SECONDS = 30
 WEB = """
 apiVersion: apps/v1
 kind: Deployment
@@ -38,58 +32,16 @@ data: {color: red}
 """
 
 
-class Said(NamedTuple):
-    """What a command printed, and how it ended."""
+class Sandbox(Kubectl):
+    """Runs kubectl against a sandbox, and looks at that past kubectl."""
 
-    code: int
-    out: str
-    err: str
-
-
-class Kubectl:
-    """Runs kubectl against a sandbox."""
-
-    def __init__(self, binary: Path, api: ApiServer, folder: Path) -> None:
+    def __init__(self, binary: Path, api: ApiServer, *, kubeconfig: Path, folder: Path) -> None:
+        super().__init__(binary, kubeconfig=kubeconfig, folder=folder)
         self.api = api
-        self.folder = folder
-        self._binary = binary
-
-    async def run(self, *arguments: str) -> Said:
-        """Run a command to its end."""
-        environment = {"PATH": os.environ["PATH"], "HOME": str(self.folder)}
-        process = await asyncio.create_subprocess_exec(
-            self._binary,
-            "--kubeconfig",
-            self.folder / "config",
-            *arguments,
-            env=environment,
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            out, err = await process.communicate()
-        return Said(process.returncode or 0, out.decode(), err.decode())
-
-    async def __call__(self, command: str) -> str:
-        """Run a command that must succeed, and return what it printed."""
-        said = await self.run(*command.split())
-        assert said.code == 0, (command, said)
-        return said.out
-
-    async def json(self, command: str) -> Any:
-        """Return what a command printed as JSON."""
-        return json.loads(await self(f"{command} -o json"))
-
-    def file(self, name: str, content: str) -> Path:
-        """Write a manifest."""
-        path = self.folder / name
-        path.write_text(content)
-        return path
 
 
 @pytest_asyncio.fixture
-async def kubectl(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Kubectl]:
+async def kubectl(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[Sandbox]:
     """Serve a sandbox with two nodes and a pod."""
     api = ApiServer(RealClock())
     for kind in ALL:
@@ -98,28 +50,11 @@ async def kubectl(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[
     api.put(a_node("n1", labels={"zone": "a"}))
     api.put(a_node("n2", labels={"zone": "b"}))
     api.put(a_pod("lonely", on="n1"))
-    authority = Authority()
-    (tmp_path / "ca.pem").write_bytes(authority.pem)
-    tls = authority.issue("127.0.0.1").server_context(tmp_path)
-    async with Front(api, tokens={"secret": "alice"}).serving(host="127.0.0.1", tls=tls) as port:
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "current-context": "sandbox",
-            "clusters": [
-                {
-                    "name": "sandbox",
-                    "cluster": {"server": f"https://127.0.0.1:{port}", "certificate-authority": "ca.pem"},
-                }
-            ],
-            "users": [{"name": "alice", "user": {"token": "secret"}}],
-            "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": "alice"}}],
-        }
-        (tmp_path / "config").write_text(json.dumps(config))
-        yield Kubectl(control_plane.assets.path("kubectl"), api, tmp_path)
+    async with served(api, tmp_path) as kubeconfig:
+        yield Sandbox(control_plane.assets.path("kubectl"), api, kubeconfig=kubeconfig, folder=tmp_path)
 
 
-async def test_typed_objects_arrive_as_they_were_written(kubectl: Kubectl) -> None:
+async def test_typed_objects_arrive_as_they_were_written(kubectl: Sandbox) -> None:
     """Kubectl sends these as protobuf."""
     created = "create configmap settings --from-literal=color=red --from-literal=empty="
     assert await kubectl(created) == "configmap/settings created\n"
@@ -142,13 +77,13 @@ async def test_typed_objects_arrive_as_they_were_written(kubectl: Kubectl) -> No
     assert (again.code, again.err) == (1, 'error: failed to create configmap: configmaps "settings" already exists\n')
 
 
-async def test_who_am_i_and_may_i(kubectl: Kubectl) -> None:
-    assert "Username    alice\n" in await kubectl("auth whoami")
+async def test_who_am_i_and_may_i(kubectl: Sandbox) -> None:
+    assert "Username    admin\n" in await kubectl("auth whoami")
     assert await kubectl("auth can-i get pods") == "yes\n"
     assert await kubectl("auth can-i create deployments.apps -n shop") == "yes\n"
 
 
-async def test_nodes_are_labelled_tainted_cordoned_and_drained(kubectl: Kubectl) -> None:
+async def test_nodes_are_labelled_tainted_cordoned_and_drained(kubectl: Sandbox) -> None:
     assert await kubectl("label node n1 tier=gold") == "node/n1 labeled\n"
     assert await kubectl("label node n1 tier-") == "node/n1 unlabeled\n"
     assert await kubectl("annotate node n1 note=hello") == "node/n1 annotated\n"
@@ -169,7 +104,7 @@ async def test_nodes_are_labelled_tainted_cordoned_and_drained(kubectl: Kubectl)
     assert "Unschedulable:      true\n" in described
 
 
-async def test_objects_are_shown_in_every_form(kubectl: Kubectl) -> None:
+async def test_objects_are_shown_in_every_form(kubectl: Sandbox) -> None:
     header, *rows = (await kubectl("get nodes")).splitlines()
     assert header.split() == ["NAME", "STATUS", "ROLES", "AGE", "VERSION"]
     assert [row.split()[0] for row in rows] == ["n1", "n2"]
@@ -183,7 +118,7 @@ async def test_objects_are_shown_in_every_form(kubectl: Kubectl) -> None:
     assert (missing.code, missing.err) == (1, 'Error from server (NotFound): pods "missing" not found\n')
 
 
-async def test_the_cluster_tells_what_it_has(kubectl: Kubectl) -> None:
+async def test_the_cluster_tells_what_it_has(kubectl: Sandbox) -> None:
     assert {"v1", "apps/v1", "policy/v1", "coordination.k8s.io/v1"} <= set((await kubectl("api-versions")).split())
     assert "poddisruptionbudgets.policy\n" in await kubectl("api-resources -o name")
     explained = (await kubectl("explain node.spec")).splitlines()
@@ -201,13 +136,13 @@ async def test_the_cluster_tells_what_it_has(kubectl: Kubectl) -> None:
         ("json", '[{"op":"replace","path":"/data/color","value":"blue"}]'),
     ],
 )
-async def test_patches_of_all_types_change_what_they_name(kubectl: Kubectl, kind: str, patch: str) -> None:
+async def test_patches_of_all_types_change_what_they_name(kubectl: Sandbox, kind: str, patch: str) -> None:
     await kubectl("create configmap settings --from-literal=color=red --from-literal=size=big")
     assert await kubectl(f"patch configmap settings --type={kind} -p {patch}") == "configmap/settings patched\n"
     assert kubectl.api.get("configmaps", "settings")["data"] == {"color": "blue", "size": "big"}
 
 
-async def test_apply_creates_changes_and_leaves_alone(kubectl: Kubectl) -> None:
+async def test_apply_creates_changes_and_leaves_alone(kubectl: Sandbox) -> None:
     """The manifest is validated by the server: nothing is turned off."""
     web = kubectl.file("web.yaml", WEB)
     assert await kubectl(f"apply -f {web}") == "deployment.apps/web created\nconfigmap/web created\n"
@@ -224,7 +159,7 @@ async def test_apply_creates_changes_and_leaves_alone(kubectl: Kubectl) -> None:
     assert await kubectl("get deployment web -o jsonpath={.spec.template.spec.containers[*].name}") == "web"
 
 
-async def test_server_side_apply_creates_and_takes_over(kubectl: Kubectl) -> None:
+async def test_server_side_apply_creates_and_takes_over(kubectl: Sandbox) -> None:
     web = kubectl.file("web.yaml", WEB)
     applied = "deployment.apps/web serverside-applied\nconfigmap/web serverside-applied\n"
     assert await kubectl(f"apply --server-side -f {web}") == applied
@@ -236,7 +171,7 @@ async def test_server_side_apply_creates_and_takes_over(kubectl: Kubectl) -> Non
     assert kubectl.api.get("configmaps", "web")["data"] == {"color": "blue"}
 
 
-async def test_what_is_deleted_is_waited_for(kubectl: Kubectl) -> None:
+async def test_what_is_deleted_is_waited_for(kubectl: Sandbox) -> None:
     web = kubectl.file("web.yaml", WEB)
     assert await kubectl(f"create -f {web}") == "deployment.apps/web created\nconfigmap/web created\n"
     assert await kubectl("delete configmap web") == 'configmap "web" deleted from default namespace\n'

@@ -75,7 +75,9 @@ class Cluster:
             beats_from=begins or BEATS_FROM,
             events=self._recorders.get("kubelets"),
         )
-        controllers = Controllers(self.client("controllers"), random=Random(f"{seed} controllers"), kinds=ALL)
+        controllers = Controllers(
+            self.client("controllers"), random=Random(f"{seed} controllers"), kinds=ALL, events=events
+        )
         self._controllers = controllers
         self._parts: dict[str, _Run] = {
             "kubelets": self.kubelets.run,
@@ -123,7 +125,7 @@ class Cluster:
         async with asyncio.TaskGroup() as group:
             self._group = group
             background = [self._view.run, *(cache.run for cache in caches.all())]
-            background += [recorder.run for recorder in self._recorders.values()]
+            background += [it.run for it in (*self._recorders.values(), *self._controllers.recorders)]
             running = [group.create_task(run()) for run in background]
             await self._view.wait_synced()
             await self._controllers.wait_synced()

@@ -5,11 +5,10 @@ zone and region to the labels of its pods. A pod is bound once and for all; whet
 """
 
 from haulout.sandbox.apiserver import status
+from haulout.sandbox.apiserver.creation import topology
 from haulout.sandbox.apiserver.kinds import NODE, POD, JsonObject
 from haulout.sandbox.apiserver.status import Refused
 from haulout.sandbox.apiserver.writes import Target, Writer
-
-_TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 
 
 def bind(writer: Writer, target: Target, body: JsonObject) -> JsonObject:
@@ -23,7 +22,7 @@ def bind(writer: Writer, target: Target, body: JsonObject) -> JsonObject:
         raise _conflict(target, f"pod {target.name} {problem}")
     state = {name: value for name, value in pod["status"].items() if name != "nominatedNodeName"}
     bound = pod | {
-        "metadata": _marked(pod["metadata"], meta, topology=_topology(writer, node)),
+        "metadata": _marked(pod["metadata"], meta, place=topology(writer.store.get(NODE, node))),
         "spec": pod["spec"] | {"nodeName": node},
         "status": state | {"conditions": _scheduled(state.get("conditions", []), now=writer.now())},
     }
@@ -73,16 +72,10 @@ def _conflict(target: Target, why: str) -> Refused:
     return Refused(status.failure(409, "Conflict", message, {"name": target.name, "kind": "pods/binding"}))
 
 
-def _topology(writer: Writer, node: str) -> JsonObject:
-    found = writer.store.get(NODE, node) or {"metadata": {}}
-    labels = found["metadata"].get("labels", {})
-    return {name: labels[name] for name in _TOPOLOGY if name in labels}
-
-
-def _marked(pod: JsonObject, binding: JsonObject, *, topology: JsonObject) -> JsonObject:
+def _marked(pod: JsonObject, binding: JsonObject, *, place: JsonObject) -> JsonObject:
     """Return the metadata of a pod with what its binding says, and with the place of its node."""
     marked = pod | {"generation": pod.get("generation", 0)}
-    labels = (binding.get("labels") or {}) | topology
+    labels = (binding.get("labels") or {}) | place
     for name, values in (("labels", labels), ("annotations", binding.get("annotations") or {})):
         if values:
             marked[name] = pod.get(name, {}) | values

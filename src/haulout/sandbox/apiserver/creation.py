@@ -1,8 +1,8 @@
 """What the server decides once, when an object is created, and keeps when it is updated.
 
 Follows the strategies (`PrepareForCreate`, `PrepareForUpdate` in `pkg/registry`) and those admission plugins of
-Kubernetes 1.36 that are on by default and that people see: Priority, DefaultTolerationSeconds, TaintNodesByCondition.
-Of ServiceAccount there is only the name of the account: no pod is refused for want of it, and none gets a token. Left
+Kubernetes 1.36 that are on by default and that people see: Priority, DefaultTolerationSeconds, TaintNodesByCondition,
+PodTopologyLabels. Of ServiceAccount there is only the name of the account: no pod is refused for want of it, and none gets a token. Left
 out is what needs a controller that the sandbox does not have: protection of volumes and claims in use (a finalizer),
 node ports.
 """
@@ -27,6 +27,7 @@ _PATIENCE_SECONDS = 300
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _SERVICE_NETWORK = IPv4Network("10.96.0.0/16")
 _TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
+_TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 _QOS_RESOURCES = ("cpu", "memory")
 
 
@@ -102,6 +103,9 @@ def _pod(kind: Kind, pod: JsonObject, others: Others) -> None:
         spec["serviceAccountName"] = spec["serviceAccount"] = "default"
     _tolerate(spec)
     _make_grace_positive(spec)
+    if node := spec.get("nodeName"):
+        found = next((it for it in others("nodes") if it["metadata"]["name"] == node), None)
+        section(pod["metadata"], "labels").update(topology(found))
     pod["status"] = section(pod, "status") | {"qosClass": quality(spec)}
     if spec.get("schedulingGates"):
         blocked = {
@@ -112,6 +116,12 @@ def _pod(kind: Kind, pod: JsonObject, others: Others) -> None:
             "lastTransitionTime": pod["metadata"]["creationTimestamp"],
         }
         pod["status"]["conditions"] = [blocked]
+
+
+def topology(node: JsonObject | None) -> JsonObject:
+    """Return where a node is, as its pods are labelled."""
+    labels = node["metadata"].get("labels", {}) if node else {}
+    return {name: labels[name] for name in _TOPOLOGY if name in labels}
 
 
 def _prioritise(kind: Kind, pod: JsonObject, spec: JsonObject, others: Others) -> None:

@@ -19,7 +19,7 @@ from haulout.sandbox.apiserver.creation import carry_over, prepare
 from haulout.sandbox.apiserver.custom_versions import shape_for
 from haulout.sandbox.apiserver.defaults import has_defaults, set_defaults
 from haulout.sandbox.apiserver.deletion import finalizers_after
-from haulout.sandbox.apiserver.kinds import NAMESPACE, JsonObject, Kind
+from haulout.sandbox.apiserver.kinds import NAMESPACE, NODE, JsonObject, Kind
 from haulout.sandbox.apiserver.patches import same_json
 from haulout.sandbox.apiserver.store import Store
 from haulout.sandbox.apiserver.targets import Target
@@ -214,7 +214,7 @@ class Writer:
         return validation.of_update(target.kind, new, old, subresource=target.subresource)
 
     def _others(self, plural: str) -> Iterable[JsonObject]:
-        kind = {PRIORITY_CLASS.plural: PRIORITY_CLASS, SERVICE.plural: SERVICE}[plural]
+        kind = {it.plural: it for it in (PRIORITY_CLASS, SERVICE, NODE)}[plural]
         return self.store.at(kind, self.store.revision).values()
 
     def tracked(self, target: Target, current: JsonObject, new: JsonObject, manager: str) -> JsonObject:

@@ -23,8 +23,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 from haulout.errors import ApiError, Conflict, Forbidden, NotFound
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder, EventType, reference
 from haulout.kube.objects import object_key
 from haulout.kube.queue import Queue
+from haulout.kube.resources import Resource
 from haulout.sandbox.controllers.caches import Caches, in_namespace
 from haulout.sandbox.controllers.objects import LabelSelector, Owned
 
@@ -42,8 +44,10 @@ class Controller(ABC, Generic[K]):
     """Makes the cluster be what some objects say."""
 
     name: ClassVar[str]
+    reporter: ClassVar[str] = ""  # as whom it records events; empty if it records none
 
     def __init__(self, caches: Caches, random: Random) -> None:
+        self.events: EventRecorder | None = None
         self.caches = caches
         self.client = caches.client
         self.clock = caches.client.clock
@@ -59,6 +63,13 @@ class Controller(ABC, Generic[K]):
     async def run(self) -> None:
         """Work until cancelled; may be run again after that."""
         await self.queue.run()
+
+    def record(
+        self, resource: Resource[Any], thing: Owned, reason: str, note: str, *, kind: EventType = "Normal"
+    ) -> None:
+        """Tell people what was done about `thing`, if events are wanted."""
+        if self.events is not None:
+            self.events.record(reference(resource, thing), reason=reason, note=note, action=reason, type=kind)
 
     async def _look(self, key: K) -> datetime | None:
         try:
@@ -142,20 +153,32 @@ class OwningController(Controller[str]):
 
 
 class Controllers:
-    """Controllers that share their caches."""
+    """Controllers that share their caches; with `events`, they tell people what they do."""
 
     def __init__(
-        self, client: Client, *, random: Random, kinds: Sequence[Callable[[Caches, Random], Controller[Any]]]
+        self,
+        client: Client,
+        *,
+        random: Random,
+        kinds: Sequence[Callable[[Caches, Random], Controller[Any]]],
+        events: bool = False,
     ) -> None:
         self.caches = Caches(client)
         # Each has its own source of chance: what one does leaves the names that another chooses as they are.
         self.controllers = [kind(self.caches, Random(random.getrandbits(64))) for kind in kinds]
+        self.recorders: list[EventRecorder] = []
+        for controller in self.controllers:
+            if events and controller.reporter:
+                controller.events = EventRecorder(client, instance="sandbox", controller=controller.reporter)
+                self.recorders.append(controller.events)
 
     async def run(self) -> None:
         """Work until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             for cache in self.caches.all():
                 tasks.create_task(cache.run())
+            for recorder in self.recorders:
+                tasks.create_task(recorder.run())
             await self.wait_synced()
             for controller in self.controllers:
                 tasks.create_task(controller.run())

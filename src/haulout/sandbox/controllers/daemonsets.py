@@ -33,6 +33,7 @@ class DaemonSets(OwningController):
     """Keeps each daemon set's pods on its nodes."""
 
     name = "daemonsets"
+    reporter = "daemonset-controller"
 
     def __init__(self, caches: Caches, random: Random) -> None:
         super().__init__(caches, random)
@@ -120,9 +121,12 @@ class DaemonSets(OwningController):
                         spec=spec,
                     )
 
-                writes.made(await edge.create_named(self.client, PODS, daemon_set.name, pod_named, random=self.random))
+                made = await edge.create_named(self.client, PODS, daemon_set.name, pod_named, random=self.random)
+                writes.made(made)
+                self.record(DAEMON_SETS, daemon_set, "SuccessfulCreate", f"Created pod: {made.name}")
             for pod in plan.delete:
                 writes.at(await edge.delete(self.client, PODS, pod))
+                self.record(DAEMON_SETS, daemon_set, "SuccessfulDelete", f"Deleted pod: {pod.name}")
                 if pod.status.phase == "Failed":
                     failures.note(target_node(pod), self.clock.now(), self.random)
 

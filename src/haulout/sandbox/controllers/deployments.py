@@ -41,6 +41,7 @@ class Deployments(OwningController):
     """Brings each deployment's replica sets to what its template and size ask for."""
 
     name = "deployments"
+    reporter = "deployment-controller"
 
     def __init__(self, caches: Caches, random: Random) -> None:
         super().__init__(caches, random)
@@ -85,7 +86,9 @@ class Deployments(OwningController):
                 return None
             for each in sets:
                 if each.name in plan.changes:
-                    writes.made(await edge.change(self.client, REPLICA_SETS, each, plan.changes[each.name]))
+                    changed = await edge.change(self.client, REPLICA_SETS, each, plan.changes[each.name])
+                    writes.made(changed)
+                    self._report(deployment, changed, size=each.spec.replicas)
             for each in plan.delete:
                 await edge.delete(self.client, REPLICA_SETS, each, propagation="Background", unchanged=True)
         await self._tell(deployment, plan.status, revision=plan.revision)
@@ -94,7 +97,9 @@ class Deployments(OwningController):
     async def _create(self, deployment: Deployment, body: RawObject, writes: edge.Writes) -> bool:
         """Create a replica set; if another has its name, say that names must be other ones from now on."""
         try:
-            writes.made(await edge.create(self.client, REPLICA_SETS, body))
+            made = await edge.create(self.client, REPLICA_SETS, body)
+            writes.made(made)
+            self._report(deployment, made, size=0)
         except AlreadyExists:
             found = await self.client.get(REPLICA_SETS, body["metadata"]["name"], namespace=deployment.namespace)
             if found.controller_uid == deployment.uid and _is_made_from(found, deployment):
@@ -104,6 +109,13 @@ class Deployments(OwningController):
             await self._tell(deployment, {"collisionCount": collisions}, is_all=False)
             return False
         return True
+
+    def _report(self, deployment: Deployment, changed: ReplicaSet, *, size: int) -> None:
+        now = changed.spec.replicas
+        if now != size:
+            way = "up" if now > size else "down"
+            note = f"Scaled {way} replica set {changed.name} from {size} to {now}"
+            self.record(DEPLOYMENTS, deployment, "ScalingReplicaSet", note)
 
     async def _tell(
         self, deployment: Deployment, status: RawObject, *, revision: str = "", is_all: bool = True

@@ -38,6 +38,7 @@ class Disruption(OwningController):
     """Keeps the status of each disruption budget."""
 
     name = "disruption"
+    reporter = "controllermanager"
 
     def __init__(self, caches: Caches, random: Random) -> None:
         super().__init__(caches, random)
@@ -73,9 +74,13 @@ class Disruption(OwningController):
             return None
         now = self.clock.now()
         pods = [] if budget.spec.selector is None else selected(self._pods, budget.namespace, budget.spec.selector)
+        if not pods:
+            self.record(BUDGETS, budget, "NoPods", "No matching pods found")
         try:
             needs = needed(budget, pods, self._scale)
         except NoScale as problem:
+            note = f"Failed to calculate the number of expected pods: {problem}"
+            self.record(BUDGETS, budget, "CalculateExpectedPodCountFailed", note, kind="Warning")
             await self._tell(budget, failed(budget, problem, now))
             return None  # the owner, when it comes, brings us back
         disrupted = still_expected_to_go(budget, pods, now)

@@ -33,6 +33,7 @@ class Jobs(OwningController):
     """Runs each job's pods to its end."""
 
     name = "jobs"
+    reporter = "job-controller"
 
     def __init__(self, caches: Caches, random: Random) -> None:
         super().__init__(caches, random)
@@ -54,10 +55,20 @@ class Jobs(OwningController):
         plan = decide(job, pods, self._failures.get(key, Failures()), self.clock.now(), self.random)
         self._failures[key] = plan.failures
         async with edge.Writes(self._jobs) as writes:
-            writes.made(await edge.write_status(self.client, JOBS, job, seen=job.status, wanted=plan.status))
+            written = await edge.write_status(self.client, JOBS, job, seen=job.status, wanted=plan.status)
+            writes.made(written)
+        if written is not None:
+            self._report_end(written)
         await self._release(plan.counted)
         await self._act(job, plan)
         return plan.wakes_at
+
+    def _report_end(self, job: Job) -> None:
+        for condition in job.status.get("conditions") or ():
+            if condition["type"] == "Complete":
+                self.record(JOBS, job, "Completed", "Job completed")
+            elif condition["type"] == "Failed":
+                self.record(JOBS, job, condition["reason"], condition["message"], kind="Warning")
 
     async def _act(self, job: Job, plan: "Plan") -> None:
         owner = reference(job, JOBS)
@@ -76,8 +87,11 @@ class Jobs(OwningController):
         async with edge.Writes(self._pods) as writes:
             for pod in [*plan.discard, *plan.delete]:
                 writes.at(await edge.delete(self.client, PODS, pod))
+                self.record(JOBS, job, "SuccessfulDelete", f"Deleted pod: {pod.name}")
             for _ in range(plan.missing):
-                writes.made(await edge.create_named(self.client, PODS, job.name, pod_named, random=self.random))
+                made = await edge.create_named(self.client, PODS, job.name, pod_named, random=self.random)
+                writes.made(made)
+                self.record(JOBS, job, "SuccessfulCreate", f"Created pod: {made.name}")
 
     async def _release(self, pods: Iterable[Pod]) -> None:
         """Take our finalizer off pods that are counted, or that no job counts any more."""

@@ -30,6 +30,7 @@ class ReplicaSets(OwningController):
     """Keeps each replica set's number of pods."""
 
     name = "replicasets"
+    reporter = "replicaset-controller"
 
     def __init__(self, caches: Caches, random: Random) -> None:
         super().__init__(caches, random)
@@ -54,6 +55,7 @@ class ReplicaSets(OwningController):
             await self._act(replica_set, plan)
         except ApiError as error:
             if not isinstance(error, Conflict | NotFound):
+                self.record(REPLICA_SETS, replica_set, "FailedCreate", f"Error creating: {error}", kind="Warning")
                 await self._tell(replica_set, pods, problem=error)
             raise
         if plan != _NOTHING:
@@ -81,9 +83,12 @@ class ReplicaSets(OwningController):
 
         async with edge.Writes(self._pods) as writes:
             for _ in range(plan.missing):
-                writes.made(await edge.create_named(self.client, PODS, replica_set.name, pod_named, random=self.random))
+                pod = await edge.create_named(self.client, PODS, replica_set.name, pod_named, random=self.random)
+                writes.made(pod)
+                self.record(REPLICA_SETS, replica_set, "SuccessfulCreate", f"Created pod: {pod.name}")
             for pod in plan.surplus:
                 writes.at(await edge.delete(self.client, PODS, pod))
+                self.record(REPLICA_SETS, replica_set, "SuccessfulDelete", f"Deleted pod: {pod.name}")
 
     def _siblings(self, replica_set: ReplicaSet) -> Callable[[], list[Pod]]:
         """Return how to find the pods of all replica sets of the same owner: rarely needed, so not at once."""

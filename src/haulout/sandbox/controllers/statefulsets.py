@@ -40,6 +40,7 @@ class StatefulSets(OwningController):
     """Keeps each stateful set's pods."""
 
     name = "statefulsets"
+    reporter = "statefulset-controller"
 
     def __init__(self, caches: Caches, random: Random) -> None:
         super().__init__(caches, random)
@@ -88,8 +89,14 @@ class StatefulSets(OwningController):
                     writes.made(await edge.create(self.client, PODS, pod))
                 except AlreadyExists:
                     continue  # the old one is not gone, or somebody else has its name: its end brings us back
+                self._report(stateful_set, "create", pod["metadata"]["name"])
             for old in plan.delete:
                 writes.at(await edge.delete(self.client, PODS, old))
+                self._report(stateful_set, "delete", old.name)
+
+    def _report(self, stateful_set: StatefulSet, verb: str, pod: str) -> None:
+        note = f"{verb} Pod {pod} in StatefulSet {stateful_set.name} successful"
+        self.record(STATEFUL_SETS, stateful_set, f"Successful{verb.capitalize()}", note)
 
     async def _provide(self, claim: RawObject) -> None:
         try:

@@ -86,7 +86,10 @@ class NodeLifecycle:
         node = new or old
         if node is None:
             return
+        if old is None:
+            self._record_node(node, "RegisteredNode", f"Registered Node {node.key} in Controller")
         if new is None:
+            self._record_node(node, "RemovingNode", f"Removing Node {node.key} from Controller")
             self._heard.pop(node.key, None)
             self._taints_seen.pop(node.key, None)
         elif old is None or _heartbeats(old) != _heartbeats(new):
@@ -195,6 +198,9 @@ class NodeLifecycle:
         if not says(conditions, condition):
             change = {"conditions": merged(conditions, [condition], now=self._clock.now())}
             await self._view.write(self._client, pod, change)
+
+    def _record_node(self, node: NodeView, reason: str, note: str) -> None:
+        self._record("Node", node.key, "", node.uid, reason, f"Node {node.key} event: {note}")
 
     def _record(self, kind: str, name: str, namespace: str, uid: str, reason: str, note: str) -> None:
         if self._events:
