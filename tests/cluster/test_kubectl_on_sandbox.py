@@ -1,5 +1,6 @@
 """The real kubectl finds the sandbox to be a cluster: over TLS, with a token, without a flag to make it easier."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 

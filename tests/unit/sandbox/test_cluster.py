@@ -73,3 +73,18 @@ def test_the_same_seed_gives_the_same_history() -> None:
     first, second = run_virtual(story()), run_virtual(story())
     assert len(first) > 30
     assert first == second
+
+
+async def test_events_tell_what_the_components_do(clock: Clock) -> None:
+    cluster = a_cluster(clock)
+    async with cluster.running():
+        cluster.api.put(a_workload("Deployment", "shop/cart", replicas=1))
+        await clock.sleep(TWO_MINUTES)
+    told = {(it["reportingComponent"], it["reason"]) for it in cluster.api.objects("events")}
+    assert told >= {
+        ("deployment-controller", "ScalingReplicaSet"),
+        ("replicaset-controller", "SuccessfulCreate"),
+        ("default-scheduler", "Scheduled"),
+        ("kubelet", "Started"),
+        ("node-controller", "RegisteredNode"),
+    }

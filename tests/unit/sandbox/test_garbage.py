@@ -196,6 +196,19 @@ async def test_every_built_in_kind_is_collected(world: World) -> None:
     assert [world.names(plural) for plural in ("configmaps", "secrets", "services", "endpointslices")] == [[]] * 4
 
 
+async def test_an_owner_is_not_let_go_before_all_that_it_owns_is_known(world: World) -> None:
+    owner = a_map(world, "owner")
+    world.cluster.put(owned_by_a_map(world, "v1", "Secret"))
+    await world.delete(CONFIG_MAPS, "owner", propagation="Orphan")
+    world.transport.faults.slow(timedelta(seconds=20), path="secrets")
+    async with world.running():
+        await world.settle(10)
+        assert world.get("configmaps", "owner")["metadata"]["uid"] == owner["metadata"]["uid"]
+        await world.settle(60)
+    assert world.names("configmaps") == []
+    assert "ownerReferences" not in world.get("secrets", "owned")["metadata"]
+
+
 async def test_custom_resources_own_and_are_owned(world: World) -> None:
     async with world.running():
         await world.client.create(DEFINITIONS.of(dict[str, Any]), WIDGETS)

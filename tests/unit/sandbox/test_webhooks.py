@@ -29,6 +29,7 @@ from support.asking import (
     patch,
     send,
 )
+from support.builders import a_workload
 from support.definitions import NODE_MAINTENANCE, a_definition, an_object
 from support.webhooks import (
     Behaviour,
@@ -142,6 +143,20 @@ async def test_an_allowed_eviction_is_no_deletion_to_webhooks(
     assert (await ask(api, "POST", f"{PODS}/cart-0/eviction", an_eviction()))[0] == 201
     assert hooks.operations == ["CREATE"]
     assert "deletionTimestamp" in cluster.get("pods", "cart-0", "shop")["metadata"]
+
+
+async def test_a_webhook_sees_the_scale_that_is_wanted_and_the_one_before(
+    cluster: ApiServer, api: InProcessTransport, hooks: Hooks
+) -> None:
+    cluster.put(a_workload("Deployment", "shop/cart", replicas=2))
+    hooks.add(rule("deployments/scale", group="apps"), does=denies())
+    path = "/apis/apps/v1/namespaces/shop/deployments/cart"
+    assert (await merge(api, f"{path}/scale", spec={"replicas": 5}))[0] == 400
+    (_, request) = hooks.asked[0]
+    assert (request["kind"]["kind"], request["operation"]) == ("Scale", "UPDATE")
+    assert [request[name]["spec"] for name in ("oldObject", "object")] == [{"replicas": 2}, {"replicas": 5}]
+    assert cluster.get("deployments", "cart", "shop")["spec"]["replicas"] == 2
+    assert (await merge(api, path, spec={"replicas": 5}))[0] == 200
 
 
 async def test_a_pod_is_not_bound_against_a_webhooks_will(

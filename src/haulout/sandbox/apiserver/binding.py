@@ -48,7 +48,7 @@ def _node_of(body: JsonObject) -> str:
 def _check_preconditions(target: Target, pod: JsonObject, meta: JsonObject) -> None:
     found = pod["metadata"]
     if meta.get("uid") and meta["uid"] != found["uid"]:
-        raise status.uid_conflict(POD, target.key, wanted=meta["uid"], found=found["uid"])
+        raise status.uid_conflict(POD, target.key, wanted=meta["uid"], found=found["uid"], dry_run=target.dry_run)
     wanted = meta.get("resourceVersion")
     if wanted and wanted != found["resourceVersion"]:
         why = (

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 
 from haulout.sandbox.apiserver.crds import Served
 from haulout.sandbox.apiserver.kinds import JsonObject
+from haulout.sandbox.apiserver.openapi import type_schemas
 
 _META = "io.k8s.apimachinery.pkg.apis.meta.v1"
 _TYPE_META = {
@@ -16,26 +17,26 @@ _TYPE_META = {
     "kind": {"type": "string", "description": "The kind of this object."},
 }
 _OBJECT_META = {
-    "name": ("string", "The name, unique among the kind and in the namespace."),
-    "generateName": ("string", "What a generated name begins with, if there is no name."),
-    "namespace": ("string", "The namespace that the object is in."),
-    "uid": ("string", "What tells this object from others that had its name."),
-    "resourceVersion": ("string", "The revision of the last change; opaque."),
-    "generation": ("integer", "How often the wanted state changed."),
-    "creationTimestamp": ("string", "When the object was created."),
-    "deletionTimestamp": ("string", "When the object shall be gone."),
-    "deletionGracePeriodSeconds": ("integer", "How long the object may take to end."),
-    "labels": ("map", "What selectors select by."),
-    "annotations": ("map", "Notes of tools and people."),
-    "ownerReferences": ("array", "The objects that this one goes with."),
-    "finalizers": ("strings", "Who must let go before the object is deleted."),
-    "managedFields": ("array", "Who set which field."),
+    "name": "The name, unique among the kind and in the namespace.",
+    "generateName": "What a generated name begins with, if there is no name.",
+    "namespace": "The namespace that the object is in.",
+    "uid": "What tells this object from others that had its name.",
+    "resourceVersion": "The revision of the last change; opaque.",
+    "generation": "How often the wanted state changed.",
+    "creationTimestamp": "When the object was created.",
+    "deletionTimestamp": "When the object shall be gone.",
+    "deletionGracePeriodSeconds": "How long the object may take to end.",
+    "labels": "What selectors select by.",
+    "annotations": "Notes of tools and people.",
+    "ownerReferences": "The objects that this one goes with.",
+    "finalizers": "Who must let go before the object is deleted.",
+    "managedFields": "Who set which field.",
 }
 
 
 def document(served: Sequence[Served]) -> JsonObject:
     """Return the document of the resources of one group and version."""
-    schemas: JsonObject = {f"{_META}.ObjectMeta": _object_meta(), f"{_META}.ListMeta": _list_meta()}
+    schemas = _meta_schemas()
     paths: JsonObject = {}
     for each in served:
         name = model_name(each)
@@ -131,22 +132,18 @@ def _reference(name: str) -> JsonObject:
     return {"allOf": [{"$ref": f"#/components/schemas/{_META}.{name}"}], "description": "What the server knows it by."}
 
 
-def _object_meta() -> JsonObject:
-    shapes: dict[str, JsonObject] = {
-        "map": {"type": "object", "additionalProperties": {"type": "string"}},
-        "array": {"type": "array", "items": {"type": "object"}},
-        "strings": {"type": "array", "items": {"type": "string"}},
-    }
+def _meta_schemas() -> JsonObject:
+    schemas = type_schemas("meta.v1.ObjectMeta")
+    described = schemas[f"{_META}.ObjectMeta"]
     properties = {
-        name: {**shapes.get(kind, {"type": kind}), "description": said} for name, (kind, said) in _OBJECT_META.items()
+        name: schema | ({"description": _OBJECT_META[name]} if name in _OBJECT_META else {})
+        for name, schema in described["properties"].items()
     }
-    return {"type": "object", "description": "What every object has.", "properties": properties}
-
-
-def _list_meta() -> JsonObject:
-    names = {"continue": "string", "remainingItemCount": "integer", "resourceVersion": "string"}
-    return {
+    schemas[f"{_META}.ObjectMeta"] = described | {"description": "What every object has.", "properties": properties}
+    of_lists = {"continue": "string", "remainingItemCount": "integer", "resourceVersion": "string"}
+    schemas[f"{_META}.ListMeta"] = {
         "type": "object",
         "description": "What every list has.",
-        "properties": {name: {"type": kind} for name, kind in names.items()},
+        "properties": {name: {"type": kind} for name, kind in of_lists.items()},
     }
+    return schemas

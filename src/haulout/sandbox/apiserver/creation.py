@@ -2,9 +2,9 @@
 
 Follows the strategies (`PrepareForCreate`, `PrepareForUpdate` in `pkg/registry`) and those admission plugins of
 Kubernetes 1.36 that are on by default and that people see: Priority, DefaultTolerationSeconds, TaintNodesByCondition,
-PodTopologyLabels. Of ServiceAccount there is only the name of the account: no pod is refused for want of it, and none gets a token. Left
-out is what needs a controller that the sandbox does not have: protection of volumes and claims in use (a finalizer),
-node ports.
+PodTopologyLabels. Of ServiceAccount there is only the name of the account: no pod is refused for want of it, and none
+gets a token. Left out is what needs a controller that the sandbox does not have: protection of volumes and claims in
+use (a finalizer), node ports.
 """
 
 from collections.abc import Callable, Iterable

@@ -10,6 +10,7 @@ from datetime import timedelta
 
 from haulout.sandbox.apiserver import status
 from haulout.sandbox.apiserver.kinds import DISRUPTION_BUDGET, JsonObject
+from haulout.sandbox.apiserver.options import check_deletion
 from haulout.sandbox.apiserver.selectors import structured
 from haulout.sandbox.apiserver.status import NotYet, Refused
 from haulout.sandbox.apiserver.writes import Target, Writer, check_preconditions
@@ -131,6 +132,7 @@ def _mark_and_delete(writer: Writer, target: Target, options: JsonObject) -> Non
     """Write the DisruptionTarget condition, then delete; preconditions hold for the pod as it was before."""
     pod = writer.read(target)
     check_preconditions(target.kind, pod, options)
+    check_deletion(options)
     options = {name: value for name, value in options.items() if name != "preconditions"}
     if not target.dry_run:
         marked = copy.deepcopy(pod)

@@ -93,16 +93,16 @@ def _built_in(kinds: tuple[Kind, ...]) -> JsonObject:
     for kind in kinds:
         shape = "" if kind.custom else _facts().kinds.get(f"{kind.api_version} {kind.kind}", "")
         own = _name(shape or f"{kind.group}.{kind.version}.{kind.kind}")
-        schemas |= _schemas(shape) if shape else {own: _ANYTHING}
+        schemas |= type_schemas(shape) if shape else {own: _ANYTHING}
         schemas[own] = schemas[own] | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
         paths |= _paths(kind, own)
         if kind.scale:
-            schemas |= _schemas(_SCALE)
+            schemas |= type_schemas(_SCALE)
     info = {"title": "Kubernetes", "version": "1.36"}
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
 
-def _schemas(shape: str) -> JsonObject:
+def type_schemas(shape: str) -> JsonObject:
     """Return the schema of a type and those of all types it needs."""
     schemas: JsonObject = {}
     waiting = [shape]

@@ -55,8 +55,13 @@ def deletion(request: Request) -> JsonObject:
             options["propagationPolicy"] = query["propagationPolicy"]
         if "orphanDependents" in query:
             options["orphanDependents"] = is_true(query, "orphanDependents")
-    _refuse("DeleteOptions", _deletion_problems(options))
+    check_deletion(options)
     return {name: value for name, value in options.items() if value not in (None, [])}
+
+
+def check_deletion(options: JsonObject) -> None:
+    """Refuse options of a delete that make no sense."""
+    _refuse("DeleteOptions", _deletion_problems(options))
 
 
 def number(query: Mapping[str, str], name: str) -> int:

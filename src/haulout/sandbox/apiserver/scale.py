@@ -87,10 +87,6 @@ def _check(kind: Kind, name: str, scale: JsonObject, paths: ScalePaths) -> None:
     wanted = (scale.get("spec") or {}).get("replicas")
     if wanted is None and kind.custom:
         raise status.bad_request(f'the spec replicas field "{paths.replicas}" cannot be empty')
-    if wanted is not None and (not isinstance(wanted, int) or isinstance(wanted, bool)):
-        what = "string" if isinstance(wanted, str) else type(wanted).__name__
-        problem = f"json: cannot unmarshal {what} into Go struct field ScaleSpec.spec.replicas of type int32"
-        raise status.bad_request(f'Scale in version "v1" cannot be handled as a Scale: {problem}')
     if wanted is not None and wanted < 0 and not kind.custom:
         cause = fields.invalid("spec.replicas", wanted, "must be greater than or equal to 0")
         raise status.invalid(SCALE.group, SCALE.kind, name, [cause])

@@ -81,13 +81,16 @@ def _field_term(kind: Kind, text: str, *, whole: str) -> tuple[str, bool, str]:
         raise bad_request(f"invalid selector: '{whole}'; can't understand '{text}'")
     field, value = found["field"], _ESCAPED.sub(_unescaped, found["value"])
     if field not in kind.fields:
-        known = 'only "metadata.name", "metadata.namespace"'
-        raise bad_request(
-            f"field label not supported: {field}"
-            if kind in _WITH_OWN_FIELDS or kind.rules
-            else f"{quoted(field)} is not a known field selector: {known}"
-        )
+        raise bad_request(_unknown(kind, field))
     return field, found["operator"] != "!=", value
+
+
+def _unknown(kind: Kind, field: str) -> str:
+    if kind in _WITH_OWN_FIELDS or kind.rules:
+        return f"field label not supported: {field}"
+    if kind.resource == "jobs.batch":
+        return f"field label {quoted(field)} not supported for Job"
+    return f'{quoted(field)} is not a known field selector: only "metadata.name", "metadata.namespace"'
 
 
 def _unescaped(found: re.Match[str]) -> str:

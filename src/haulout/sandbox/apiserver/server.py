@@ -341,7 +341,7 @@ class Server:
             case "GET":
                 return answer(200, self._shown(inner, scale_of(kind, self._get(call))))
             case "PUT":
-                body = _body(inner, kind=SCALE.kind)
+                body = _received(inner)
                 change = self._rescales(call, self._tracks(inner, lambda _: body))
                 changed, _ = self.writer.put(heard, body, change=change, manager=None)
             case "PATCH":

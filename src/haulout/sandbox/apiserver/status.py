@@ -126,11 +126,12 @@ def conflict(kind: Kind, name: str, why: str, *, by_kind: bool = False) -> Refus
     return Refused(failure(409, "Conflict", message, {"name": name, "group": kind.group, "kind": word}))
 
 
-def uid_conflict(kind: Kind, key: str, *, wanted: str, found: str) -> Refused:
-    """Say that another object has this name now, in the words of the storage layer."""
+def uid_conflict(kind: Kind, key: str, *, wanted: str, found: str, dry_run: bool) -> Refused:
+    """Say that another object has this name now, in the words of the storage layer, or of its dry run."""
+    root = "" if dry_run else "/registry"
     folder = "minions" if kind.plural == "nodes" else f"{kind.group}/{kind.plural}" if kind.rules else kind.plural
     why = (
-        f"StorageError: invalid object, Code: 4, Key: /registry/{folder}/{key}, ResourceVersion: 0, "
+        f"StorageError: invalid object, Code: 4, Key: {root}/{folder}/{key}, ResourceVersion: 0, "
         f"AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
     )
     return conflict(kind, key.rpartition("/")[2], why)

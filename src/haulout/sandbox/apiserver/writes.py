@@ -82,8 +82,6 @@ class Writer:
         kind, meta = target.kind, body["metadata"]
         _check_namespace(target, meta)
         self.check_open(target, meta)
-        if meta.get("resourceVersion"):
-            raise status.Refused(status.failure(500, "", "resourceVersion should not be set on objects to be created"))
         for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             meta.pop(name, None)
         body = self.admission.mutated(target, body, None)
@@ -106,6 +104,8 @@ class Writer:
         new = kind.normal(body)
         self._check_content(target, new, None)
         self.admission.check(target, new, None)
+        if not target.dry_run:
+            _check_is_new(new["metadata"])
         key = kind.key_of(new)
         taken = self.store.get(kind, key)
         if taken:
@@ -135,8 +135,9 @@ class Writer:
             raise status.not_found(kind, target.name)
         found = current["metadata"]["uid"] if current else ""
         if meta.get("uid") and meta["uid"] != found:
-            raise status.uid_conflict(kind, target.key, wanted=meta["uid"], found=found)
+            raise status.uid_conflict(kind, target.key, wanted=meta["uid"], found=found, dry_run=target.dry_run)
         if creates:
+            _sent_version(meta)
             meta.pop("resourceVersion", None)
             return self.create(target, body), True
         return self.update(target, change or (lambda _: body), manager=manager), False
@@ -372,11 +373,24 @@ def _check_url(target: Target, meta: JsonObject) -> None:
         raise status.bad_request(said)
 
 
-def _check_version(target: Target, meta: JsonObject, old: JsonObject) -> None:
-    kind, sent = target.kind, meta.get("resourceVersion") or "0"
+def _check_is_new(meta: JsonObject) -> None:
+    """Refuse what says that it was stored before; what is no revision says nothing."""
+    said = meta.get("resourceVersion", "")
+    if said.isdecimal() and int(said):
+        raise status.Refused(status.failure(500, "", "resourceVersion should not be set on objects to be created"))
+
+
+def _sent_version(meta: JsonObject) -> str:
+    """Return the revision that an object says it is of; refuses what is none."""
+    sent: str = meta.get("resourceVersion") or "0"
     if not sent.isdecimal():
         said = f'strconv.ParseUint: parsing "{sent}": invalid syntax'
         raise status.Refused(status.failure(500, "", said))
+    return sent
+
+
+def _check_version(target: Target, meta: JsonObject, old: JsonObject) -> None:
+    kind, sent = target.kind, _sent_version(meta)
     if sent == "0" and kind.put_needs_version:
         message = "Invalid value: 0: must be specified for an update"
         cause = status.field_error("FieldValueInvalid", "metadata.resourceVersion", message)
