@@ -1,0 +1,168 @@
+"""Only what we did is undone, and only by the last of us."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from haulout.drain.cordon import MARK, BadMark, Wishes, acquire, cordon_of, release
+from haulout.kube.objects import Node, RawObject, Taint
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+DRAIN = Taint(key="medik8s.io/drain", effect="NoSchedule")
+UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+FOREIGN = Taint(key="dummy", value="x", effect="PreferNoSchedule", time_added=NOW)
+EXCLUDE = "remediation.medik8s.io/exclude-from-remediation"
+MEDIK8S = Wishes(taints=(UNSCHEDULABLE, DRAIN), labels={EXCLUDE: "true"})
+
+
+def a_node(**fields: Any) -> Node:
+    spec = {name: fields[name] for name in ("unschedulable", "taints") if name in fields}
+    metadata = {"name": "n1", "uid": "u1", "resourceVersion": "7", "labels": {"zone": "a"} | fields.get("labels", {})}
+    return msgspec.convert(msgspec.to_builtins({"metadata": metadata, "spec": spec}), Node)
+
+
+def after(node: Node, change: RawObject | None) -> Node:
+    """Apply a merge patch, as the server would."""
+    if change is None:
+        return node
+    assert (change["metadata"]["uid"], change["metadata"]["resourceVersion"]) == (node.uid, node.resource_version)
+    return msgspec.convert(_merged(msgspec.to_builtins(node), json.loads(msgspec.json.encode(change))), Node)
+
+
+def _merged(target: RawObject, patch: RawObject) -> RawObject:
+    result = dict(target)
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        elif isinstance(value, dict):
+            result[key] = _merged(result.get(key) or {}, value)
+        else:
+            result[key] = value
+    return result
+
+
+def test_a_cordon_comes_with_taints_and_labels_in_one_change() -> None:
+    node = a_node(taints=[FOREIGN])
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    assert held.spec.unschedulable
+    assert held.spec.taints == (UNSCHEDULABLE, DRAIN, FOREIGN)
+    assert held.metadata.labels == {"zone": "a", EXCLUDE: "true"}
+    mark = cordon_of(held)
+    assert mark is not None
+    assert mark.owners["nm/a"].since == NOW
+
+
+def test_the_last_to_leave_restores_the_node() -> None:
+    node = a_node(taints=[FOREIGN])
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    assert after(held, release(held, "nm/a")) == node
+
+
+def test_nothing_is_written_when_nothing_changes() -> None:
+    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    assert acquire(held, "nm/a", MEDIK8S, now=NOW + timedelta(hours=1)) is None
+    assert release(held, "nm/b") is None
+    assert release(a_node(), "nm/a") is None
+
+
+def test_a_node_cordoned_by_a_person_stays_cordoned() -> None:
+    node = a_node(unschedulable=True, taints=[UNSCHEDULABLE])
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    restored = after(held, release(held, "nm/a"))
+    assert restored == node
+
+
+def test_labels_and_taints_that_were_there_before_stay() -> None:
+    node = a_node(taints=[DRAIN], labels={EXCLUDE: "maybe"})
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    assert held.metadata.labels[EXCLUDE] == "true"
+    assert after(held, release(held, "nm/a")) == node
+
+
+def test_a_cordon_lasts_until_its_last_owner_has_left() -> None:
+    other = Wishes(taints=(Taint(key="haulout.dev/drain", effect="NoSchedule"),))
+    node = a_node()
+    first = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    both = after(first, acquire(first, "profile/b", other, now=NOW))
+    only_b = after(both, release(both, "nm/a"))
+    assert only_b.spec.unschedulable
+    assert only_b.spec.taints == other.taints
+    assert only_b.metadata.labels == {"zone": "a"}
+    assert after(only_b, release(only_b, "profile/b")) == node
+
+
+def test_what_two_wish_stays_for_the_second() -> None:
+    node = a_node()
+    first = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    both = after(first, acquire(first, "nm/b", MEDIK8S, now=NOW))
+    only_b = after(both, release(both, "nm/a"))
+    assert only_b.spec.taints == (UNSCHEDULABLE, DRAIN)
+    assert only_b.metadata.labels[EXCLUDE] == "true"
+
+
+def test_an_uncordon_by_others_is_undone_by_acquiring_again() -> None:
+    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    loosened = after(held, {"metadata": {"uid": "u1", "resourceVersion": "7"}, "spec": {"unschedulable": None}})
+    assert not loosened.spec.unschedulable
+    assert after(loosened, acquire(loosened, "nm/a", MEDIK8S, now=NOW)).spec.unschedulable
+
+
+def test_a_label_that_others_changed_meanwhile_is_theirs() -> None:
+    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    meta = {"uid": "u1", "resourceVersion": "7", "labels": {EXCLUDE: "false"}}
+    changed = after(held, {"metadata": meta})
+    assert after(changed, release(changed, "nm/a")).metadata.labels[EXCLUDE] == "false"
+
+
+def test_taints_that_came_meanwhile_stay() -> None:
+    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    tainted = a_node(unschedulable=True, taints=[*held.spec.taints, FOREIGN], labels=held.metadata.labels)
+    tainted = msgspec.structs.replace(tainted, metadata=held.metadata)
+    assert after(tainted, release(tainted, "nm/a")).spec.taints == (FOREIGN,)
+
+
+@pytest.mark.parametrize("raw", ["", "{", "[]", '{"owners": 7}'])
+def test_a_mark_that_somebody_wrote_over_is_reported(raw: str) -> None:
+    node = after(a_node(), {"metadata": {"uid": "u1", "resourceVersion": "7", "annotations": {MARK: raw}}})
+    with pytest.raises(BadMark, match=r"annotation haulout\.dev/cordon of node n1"):
+        release(node, "nm/a")
+
+
+_taints = st.lists(st.sampled_from([DRAIN, UNSCHEDULABLE, FOREIGN]), unique=True, max_size=3)
+_wishes = st.builds(
+    lambda taints, labels: Wishes(taints=tuple(taints), labels=labels),
+    _taints,
+    st.dictionaries(st.sampled_from(["zone", "x"]), st.sampled_from(["a", "b"]), max_size=2),
+)
+
+
+@given(
+    unschedulable=st.booleans(),
+    taints=_taints,
+    wishes=st.lists(_wishes, min_size=1, max_size=3),
+    order=st.randoms(use_true_random=False),
+)
+def test_whoever_comes_and_goes_in_whatever_order_the_node_is_as_before(
+    *, unschedulable: bool, taints: list[Taint], wishes: list[Wishes], order: Any
+) -> None:
+    # Owners agree about a label's value: two that do not would write over each other for ever.
+    agreed = {key: value for each in wishes for key, value in each.labels.items()}
+    before = a_node(unschedulable=unschedulable, taints=taints)
+    node = before
+    for number, each in enumerate(wishes):
+        wish = Wishes(taints=each.taints, labels={key: agreed[key] for key in each.labels})
+        node = after(node, acquire(node, f"owner/{number}", wish, now=NOW))
+        assert node.spec.unschedulable
+    leaving = list(range(len(wishes)))
+    order.shuffle(leaving)
+    for number in leaving:
+        assert node.spec.unschedulable
+        node = after(node, release(node, f"owner/{number}"))
+    assert node.metadata == before.metadata
+    assert node.spec.unschedulable == before.spec.unschedulable
+    assert set(map(str, node.spec.taints)) == set(map(str, before.spec.taints))
