@@ -64,7 +64,7 @@ def _compared(control_plane: ControlPlane, namespace: str, story: Callable[[Serv
         return _said(answer.status, answer.json(), answer.warnings, uid), answer.json()
 
     async def ours() -> Any:
-        server = ApiServer(VirtualClock()).transport()._server
+        server = ApiServer(VirtualClock(), namespaces=[namespace]).transport()._server
 
         def ask(method: str, path: str, body: Any = None, *, content: str = "application/json", uid: str = "") -> Any:
             where, _, text = path.partition("?")

@@ -5,14 +5,17 @@ import json
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from haulout.core.clock import RealClock
 from haulout.sandbox.apiserver import ApiServer
 from haulout.sandbox.front import Front
 from support.certificates import Authority
 
 PATIENCE_SECONDS = 30
+_PAUSE = timedelta(milliseconds=500)
 
 
 class Said(NamedTuple):
@@ -52,6 +55,15 @@ class Kubectl:
             out, err = await process.communicate()
             raise AssertionError(f"kubectl {' '.join(arguments)} did not end; it said {out!r} {err!r}") from None
         return Said(process.returncode or 0, out.decode(), err.decode())
+
+    async def run_settled(self, *arguments: str, **environment: str) -> Said:
+        """Run a command; `explain` again while a real server has not yet published what it shall explain."""
+        said = await self.run(*arguments, **environment)
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            while arguments[0] == "explain" and "couldn't find resource" in said.err:
+                await RealClock().sleep(_PAUSE)
+                said = await self.run(*arguments, **environment)
+        return said
 
     async def __call__(self, command: str) -> str:
         """Run a command that must succeed, and return what it printed."""

@@ -728,7 +728,12 @@ def _patched(call: Call, obj: JsonObject) -> JsonObject:
         return custom_requests.patched(new, version, query=call.query, warnings=call.target.warnings)
     _check_type(new, call.target.kind.api_version)
     query, warnings = call.query, call.target.warnings
-    new = received.patched(call.target.kind, new, sent, merged=merged, query=query, warnings=warnings)
+    # A merge patch shares what it leaves alone, which was looked at when it was written.
+    shares = _content_type(call) == MERGE_PATCH
+    changed = {name: part for name, part in new.items() if not shares or part is not obj.get(name)}
+    fitting = received.patched(call.target.kind, changed, sent, merged=merged, query=query, warnings=warnings)
+    if fitting is not changed:
+        new = {name: part for name, part in new.items() if name not in changed} | fitting
     return new if isinstance(new.get("metadata"), dict) else new | {"metadata": {}}
 
 

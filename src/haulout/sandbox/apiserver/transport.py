@@ -65,7 +65,6 @@ class InProcessTransport:
         self._clock = clock
         self._webhooks = webhooks
         self._line = Line()
-        self._remembers = remembers
         self._is_closed = False
 
     def asked(self, *, method: str = "", path: str = "") -> list[Request]:

@@ -260,6 +260,8 @@ def _addresses(status: JsonObject, before: JsonObject) -> Causes:
     causes: Causes = []
     for name, kind in (("podIPs", "core.PodIP"), ("hostIPs", "core.HostIP")):
         found, path = status.get(name) or [], f"status.{name}"
+        if found == before.get(name) and status.get("hostIP") == before.get("hostIP"):
+            continue  # what was right is right
         if name == "hostIPs" and found and found[0].get("ip", "") != status.get("hostIP", ""):
             causes.append(invalid(f"{path}[0].ip", found[0].get("ip", ""), "must be equal to `hostIP`"))
         known = [it.get("ip") for it in before.get(name) or ()]
