@@ -345,7 +345,7 @@ async def test_a_bug_in_the_server_is_told_and_logged_and_ends_nothing(
         raise RuntimeError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr(api._server, "_list", bug)
+        patch.setattr(api._server._reader, "list", bug)
         status, said = await ask(api, "GET", "/api/v1/nodes")
     assert (status, said["reason"]) == (500, "InternalError")
     assert "a bug" in caplog.text

@@ -1,38 +1,29 @@
 """The sandbox's API server: a request and the store in, an answer out, at once.
 
 It never waits and knows no faults; transports do. Where the real server would wait and look again it raises `NotYet`.
-Reads follow `apiserver/pkg/storage/cacher` of Kubernetes 1.36: a list is exact, not older than, or latest by its
-resourceVersion, resourceVersionMatch and limit, and its further pages show the revision of the first.
+It finds out what a request is about and who may answer: `reads` and `writes`, or one of the modules about subresources.
 """
 
-import base64
 import copy
 import logging
-import re
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from random import Random
-
-import msgspec
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request, Response
 from haulout.sandbox.apiserver import (
     bodies,
     custom_requests,
-    fields,
-    gojson,
-    jsonpath,
     options,
     received,
     reviews,
     status,
-    unknown_fields,
 )
-from haulout.sandbox.apiserver.apply import APPLY_PATCH, apply, manager_of
+from haulout.sandbox.apiserver.apply import APPLY_PATCH, apply
 from haulout.sandbox.apiserver.binding import bind
 from haulout.sandbox.apiserver.builtin_kinds import ALL, SERVICE_ACCOUNT
+from haulout.sandbox.apiserver.calls import Call
 from haulout.sandbox.apiserver.catalogue import Catalogue
 from haulout.sandbox.apiserver.containers import about_containers, is_of_containers
 from haulout.sandbox.apiserver.custom_versions import shape_for, version_of
@@ -45,7 +36,7 @@ from haulout.sandbox.apiserver.kinds import KINDS, NAMESPACE, POD, JsonObject, K
 from haulout.sandbox.apiserver.namespaces import FINALIZE, FIRST_NAMESPACES
 from haulout.sandbox.apiserver.negotiation import check_accepted
 from haulout.sandbox.apiserver.openapi import openapi
-from haulout.sandbox.apiserver.patches import JSON_PATCH, MERGE_PATCH, patched
+from haulout.sandbox.apiserver.patches import MERGE_PATCH
 from haulout.sandbox.apiserver.paths import (
     BadPath,
     check_name,
@@ -59,13 +50,12 @@ from haulout.sandbox.apiserver.paths import (
 )
 from haulout.sandbox.apiserver.rbac import User
 from haulout.sandbox.apiserver.rbac_defaults import bootstrap_objects
+from haulout.sandbox.apiserver.reads import Reader
 from haulout.sandbox.apiserver.scale import SCALE, SCALE_SUBRESOURCE, scale_of, scaled
-from haulout.sandbox.apiserver.selectors import Selection, selection
-from haulout.sandbox.apiserver.shapes import shape_of
-from haulout.sandbox.apiserver.status import NotYet, Refused, answer, bad_request, warned, warning_headers
+from haulout.sandbox.apiserver.sent import body_of, check_patch, content_type_of, object_of, patched_by, unsupported
+from haulout.sandbox.apiserver.showing import shown, shown_list
+from haulout.sandbox.apiserver.status import NotYet, Refused, answer, bad_request, warned
 from haulout.sandbox.apiserver.store import Store
-from haulout.sandbox.apiserver.strategic import STRATEGIC_MERGE_PATCH, strategic_merge
-from haulout.sandbox.apiserver.tables import Column, asks_for_table, included, table, table_of
 from haulout.sandbox.apiserver.targets import Asks, Case, Target
 from haulout.sandbox.apiserver.tokens import Tokens, issue
 from haulout.sandbox.apiserver.watch import Watch
@@ -73,40 +63,6 @@ from haulout.sandbox.apiserver.webhooks import NeedsAdmission
 from haulout.sandbox.apiserver.writes import Change, Writer
 
 log = logging.getLogger(__name__)
-
-_FRESHNESS_WAIT = timedelta(seconds=3)
-_SHORTEST_WATCH_SECONDS = 1800.0  # the real server ends a watch without a timeout after one to two times this
-_TOO_OLD_LIST = "The resourceVersion for the provided list is too old."
-_TOO_OLD_CONTINUE = (
-    "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
-    "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
-    "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
-    "deleted between the time the first chunk was returned and now may show up in the list."
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
-    """A request about a resource, taken apart."""
-
-    request: Request
-    target: Target
-    user: User
-    query: Mapping[str, str]
-    attempt: int  # how often the server has already said NotYet
-    as_of: int | None  # a stale server: the revision its reads show
-
-    @property
-    def manager(self) -> str:
-        """Return who is said to write."""
-        agents = (value for name, value in self.request.headers if name.lower() == "user-agent")
-        return manager_of(self.query.get("fieldManager", ""), next(agents, self.target.who))
-
-    @property
-    def selection(self) -> Selection:
-        """Return what the selectors of the query select."""
-        labels, fields = self.query.get("labelSelector", ""), self.query.get("fieldSelector", "")
-        return selection(self.target.kind, self.target.namespace, labels=labels, fields=fields)
 
 
 class Server:
@@ -125,13 +81,12 @@ class Server:
     ) -> None:
         self.kinds = Catalogue([*KINDS, *ALL])
         self.writer = Writer(store, clock, random, kinds=lambda: self.kinds, defaulting=defaulting)
-        self.watch_lists = watch_lists
+        self._reader = Reader(store, clock, random, watch_lists=watch_lists)
         self.is_down = False  # it answers nobody then: transports see to that
         self._namespaces = tuple(namespaces)
         self._has_begun = False
         self._store = store
         self._clock = clock
-        self._random = random
         self._definitions = Definitions(self.writer, self.kinds)
         self.given_tokens: dict[str, User] = {}
         tokens = Tokens(secret=random.randbytes(32), find_account=self._find_account, given=self.given_tokens)
@@ -281,11 +236,11 @@ class Server:
         _check_place(call)
         match call.request.method:
             case "GET" if is_true(call.query, "watch"):
-                return self._watch(call)
+                return self._reader.watch(call)
             case "GET":
-                return answer(200, self._shown_list(call, self._list(call)))
+                return answer(200, shown_list(call, self._reader.list(call), now=self._clock.now()))
             case "POST" if not everywhere:
-                return answer(201, self.writer.create(call.target, self._granted(call, _received(call))))
+                return answer(201, self.writer.create(call.target, self._granted(call, object_of(call))))
             case "DELETE" if not everywhere and kind is not NAMESPACE:
                 return self._delete_collection(call)
             case _:
@@ -303,11 +258,11 @@ class Server:
             raise status.not_found(target.kind, target.name) if target.kind.rules else Refused(status.generic(404))
         match call.request.method:
             case "GET":
-                return answer(200, self._shown(call, self._get(call)))
+                return answer(200, shown(call, self._reader.get(call), now=self._clock.now()))
             case "PUT":
                 self._check_may_create(call)
                 current = self._store.get(target.kind, target.key)
-                body = self._granted(call, _received(call), old=current)
+                body = self._granted(call, object_of(call), old=current)
                 result, created = self.writer.put(target, body, manager=call.manager)
                 return answer(201 if created else 200, result)
             case "PATCH":
@@ -339,15 +294,15 @@ class Server:
         inner, heard = replace(call, target=replace(target, kind=SCALE)), replace(target, asks=None)
         match call.request.method:
             case "GET":
-                return answer(200, self._shown(inner, scale_of(kind, self._get(call))))
+                return answer(200, shown(inner, scale_of(kind, self._reader.get(call)), now=self._clock.now()))
             case "PUT":
-                body = _received(inner)
+                body = object_of(inner)
                 change = self._rescales(call, self._tracks(inner, lambda _: body))
                 changed, _ = self.writer.put(heard, body, change=change, manager=None)
             case "PATCH":
-                _check_patch(call)
-                applies = _content_type(call) == APPLY_PATCH
-                changes = self._applies(inner) if applies else self._tracks(inner, lambda obj: _patched(inner, obj))
+                check_patch(call)
+                applies = content_type_of(call) == APPLY_PATCH
+                changes = self._applies(inner) if applies else self._tracks(inner, lambda obj: patched_by(inner, obj))
                 changed = self.writer.update(heard, self._rescales(call, changes))
             case _:
                 raise Refused(status.generic(405))
@@ -367,7 +322,7 @@ class Server:
         target = call.target
         if is_of_containers(target.subresource):
             return about_containers(
-                self._get(call), call.request.method, target.subresource, call.query, now=self._clock.now()
+                self._reader.get(call), call.request.method, target.subresource, call.query, now=self._clock.now()
             )
         if call.request.method != "POST":
             raise Refused(status.generic(405))
@@ -375,9 +330,9 @@ class Server:
         admitted = self.writer.admission.admitted
         if target.subresource == "binding":
             binds = replace(target, subresource="", verb="bind", asks=None)
-            body = admitted(target, _body(call, kind="Binding"), api_version="v1", kind="Binding")
+            body = admitted(target, body_of(call, kind="Binding"), api_version="v1", kind="Binding")
             return answer(201, bind(self.writer, binds, body))
-        body = _body(call, expect=None, kind="Eviction")
+        body = body_of(call, expect=None, kind="Eviction")
         body = admitted(target, body, api_version="policy/v1", kind="Eviction")
         deletion = body.get("deleteOptions") or {}
         dry_run = target.dry_run or deletion.get("dryRun") == ["All"]
@@ -406,15 +361,15 @@ class Server:
             self.gate.check_may_create(call.user, call.request)
 
     def _patch(self, call: Call) -> Response:
-        _check_patch(call)
-        if _content_type(call) == APPLY_PATCH:
+        check_patch(call)
+        if content_type_of(call) == APPLY_PATCH:
             return self._apply(call)
 
         def change(obj: JsonObject) -> JsonObject:
             old = self._store.get(call.target.kind, call.target.key)  # `obj` is changed by some patches
-            return self._granted(call, _patched(call, obj), old=old)
+            return self._granted(call, patched_by(call, obj), old=old)
 
-        in_place = _content_type(call) != MERGE_PATCH
+        in_place = content_type_of(call) != MERGE_PATCH
         changed = self.writer.update(call.target, change, manager=call.manager, in_place=in_place)
         return answer(200, changed)
 
@@ -430,7 +385,7 @@ class Server:
         kind = call.target.kind
         applied, shape, version = bodies.from_yaml(call.request.body or b""), shape_for(kind), version_of(kind)
         if shape is None:
-            raise _unsupported()
+            raise unsupported()
 
         def change(current: JsonObject | None) -> JsonObject:
             result = apply(
@@ -457,122 +412,11 @@ class Server:
 
         return changed
 
-    def _shown(self, call: Call, obj: JsonObject) -> JsonObject:
-        """Return the object as the caller wants to see it: as it is, or as a row of a table."""
-        if not asks_for_table(call.request.accept):
-            return obj
-        include = included(call.query.get("includeObject", ""))
-        return table_of(
-            call.target.kind,
-            obj,
-            now=self._clock.now(),
-            include=include,
-            columns=_columns(call),
-            evaluate=jsonpath.find,
-        )
-
-    def _shown_list(self, call: Call, listed: JsonObject) -> JsonObject:
-        if not asks_for_table(call.request.accept):
-            return listed
-        include = included(call.query.get("includeObject", ""))
-        kind, typed = call.target.kind, {"apiVersion": call.target.kind.api_version, "kind": call.target.kind.kind}
-        rows, meta = [typed | item for item in listed["items"]], {k: v for k, v in listed["metadata"].items() if v}
-        return table(
-            kind,
-            rows,
-            now=self._clock.now(),
-            list_metadata=meta,
-            include=include,
-            columns=_columns(call),
-            evaluate=jsonpath.find,
-        )
-
-    def _shown_events(self, call: Call) -> Callable[[JsonObject], JsonObject] | None:
-        """Return how a watch shows objects; columns are told in its first event only."""
-        if not asks_for_table(call.request.accept):
-            return None
-        include, first, columns = included(call.query.get("includeObject", "")), iter((True,)), _columns(call)
-
-        def show(obj: JsonObject) -> JsonObject:
-            headers = next(first, False)
-            return table_of(
-                call.target.kind,
-                obj,
-                now=self._clock.now(),
-                include=include,
-                columns=columns,
-                evaluate=jsonpath.find,
-                headers=headers,
-            )
-
-        return show
-
-    def _get(self, call: Call) -> JsonObject:
-        target = call.target
-        self._wait_for(call, _revision(call.query.get("resourceVersion", "")))
-        if call.as_of is None:
-            return self.writer.read(target)
-        found = self._store.at(target.kind, call.as_of).get(target.key)
-        if found is None:
-            raise status.not_found(target.kind, target.name)
-        return found
-
-    def _wait_for(self, call: Call, revision: int) -> None:
-        if revision <= self._store.revision:
-            return
-        if not call.attempt:
-            raise NotYet(_FRESHNESS_WAIT)
-        raise status.too_large(revision, self._store.revision)
-
-    def _list(self, call: Call) -> JsonObject:
-        query, kind, chosen = call.query, call.target.kind, call.selection
-        _check_list_options(query)
-        revision, start = self._page(call)
-        objects = [
-            (key, obj)
-            for key, obj in self._store.at(kind, revision).items()
-            if key >= start and (not chosen.namespace or key.startswith(f"{chosen.namespace}/"))
-        ]
-        limit = 0 if query.get("resourceVersion") == "0" else max(options.number(query, "limit"), 0)
-        items: list[JsonObject] = []
-        meta: JsonObject = {"resourceVersion": str(revision)} | ({"continue": ""} if kind.rules else {})
-        for count, (key, obj) in enumerate(objects, start=1):
-            if chosen.matches(obj):
-                items.append(obj if kind.custom else _without_type(obj))
-            # As in the real server more objects, matching or not, make more pages: the last may be empty.
-            if limit and len(items) == limit and count < len(objects):
-                meta["continue"] = _token(revision, f"{key}\0")
-                if not chosen.selects:
-                    meta["remainingItemCount"] = len(objects) - limit
-                break
-        return {"kind": kind.list_kind, "apiVersion": kind.api_version, "metadata": meta, "items": items}
-
-    def _page(self, call: Call) -> tuple[int, str]:
-        """Return the revision that the list shows, and the key it starts at."""
-        query, version = call.query, call.query.get("resourceVersion", "")
-        if query.get("continue"):
-            revision, start = _from_token(query["continue"])
-            if version not in ("", "0"):
-                raise bad_request("specifying resource version is not allowed when using continue")
-            if revision < 0:
-                return self._store.revision, start
-            if revision < self._store.compacted:
-                raise status.expired(_TOO_OLD_CONTINUE, go_on=_token(-1, start))
-            return revision, start
-        wanted = _revision(version, lists=True)
-        self._wait_for(call, wanted)
-        match = query.get("resourceVersionMatch", "")
-        if match == "Exact" or (not match and wanted and options.number(query, "limit")):
-            if wanted < self._store.compacted:
-                raise status.expired(_TOO_OLD_LIST)
-            return wanted, ""
-        return self._store.revision if call.as_of is None else call.as_of, ""
-
     def _delete_collection(self, call: Call) -> Response:
         deletion = options.deletion(call.request)
         target = replace(call.target, dry_run=is_dry(deletion))
         asks = target.asks and replace(target.asks, names_objects=False)
-        listed = target.once("listed", lambda: self._list(call))
+        listed = target.once("listed", lambda: self._reader.list(call))
         gone = target.once("gone", set[str])
         for name in [item["metadata"]["name"] for item in listed["items"]]:
             if name not in gone and self._store.get(target.kind, replace(target, name=name).key):
@@ -581,68 +425,12 @@ class Server:
         target.warnings.extend(warnings_about(target.kind, deletion))
         return answer(200, listed)
 
-    def _watch(self, call: Call) -> Watch:
-        query, version = call.query, call.query.get("resourceVersion", "")
-        wanted, chosen = _revision(version), call.selection
-        initial, bookmarks = self._initial_events(call), is_true(query, "allowWatchBookmarks")
-        fresh = self._store.revision if call.as_of is None else call.as_of
-        now = self._clock.monotonic()
-        seconds = options.number(query, "timeoutSeconds") or _SHORTEST_WATCH_SECONDS * (1 + self._random.random())
-        since = fresh if initial or not wanted else wanted
-        watch = Watch(
-            self._store,
-            chosen,
-            since=since,
-            bookmarks=bookmarks,
-            now=now,
-            ends_at=now + seconds,
-            show=self._shown_events(call),
-            headers=warning_headers(call.target.warnings),
-        )
-        if initial:
-            try:
-                self._wait_for(call, wanted)
-            except Refused as refused:
-                watch.fail(refused.status)
-                return watch
-            objects = self._store.at(chosen.kind, fresh).values()
-            # Without watch lists there are legacy initial events, but their end is not marked.
-            watch.begin((obj for obj in objects if chosen.matches(obj)), mark_end=bookmarks and self.watch_lists)
-        elif since < self._store.oldest_watch:
-            said = f"too old resource version: {since} ({self._store.oldest_watch})"
-            watch.fail(status.expired(said).status)
-        return watch
-
-    def _initial_events(self, call: Call) -> bool:
-        query, asked = call.query, call.query.get("sendInitialEvents")
-        match = query.get("resourceVersionMatch", "")
-        causes = []
-        if asked is not None and match != "NotOlderThan":
-            rule = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            causes.append(_forbidden("resourceVersionMatch", rule))
-        if asked is not None and not self.watch_lists:
-            rule = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
-            causes.append(_forbidden("sendInitialEvents", rule))
-        if match and asked is None:
-            rule = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            causes.append(_forbidden("resourceVersionMatch", rule))
-        if causes:
-            raise status.invalid("meta.k8s.io", "ListOptions", "", causes)
-        if asked is None:
-            return query.get("resourceVersion", "") in ("", "0")
-        return is_true(query, "sendInitialEvents")
-
 
 class _NoSuchPath(Exception):
     """Not even a group."""
 
 
 _TEXT = "text/plain; charset=utf-8"
-_CONTINUE_VERSION = "meta.k8s.io/v1"
-_DIGITS = re.compile(r"[0-9]+")
-_MOST_DIGITS = 19  # of a resource version
-_NOT_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
-_PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
 _POD_ACTIONS = {"eviction", "binding"}
 _OF_NAMESPACES = {"status", FINALIZE}
 _REVIEW_GROUPS = {kind.group for kind in reviews.KINDS}
@@ -663,88 +451,6 @@ def _making(kind: Kind, name: str) -> Target:
     return Target(kind=kind, namespace="", name=name, who="", verb="create", dry_run=True)
 
 
-def _body(call: Call, *, kind: str, expect: str | None = "") -> JsonObject:
-    """Return what is asked for; `expect` is the API version it may name, the target's by default, None for any."""
-    target = call.target.kind
-    sent, content_type = call.request.body or b"", call.request.content_type
-    bodies.check(sent, content_type)
-    options.check_write(call.request)
-    body = bodies.from_request(sent, content_type, api_version=target.api_version, kind=kind)
-    _check_strictly(call, kind)
-    version = call.target.kind.api_version if expect == "" else expect
-    _check_type(body, version)
-    if problem := bodies.type_problem(body, kind=kind, version=target.version, custom=target.custom):
-        said = f'{kind} in version "{target.version}" cannot be handled as a {kind}'
-        raise bad_request(f"{said}: {problem}")
-    body["metadata"] = dict(body.get("metadata") or {})
-    return body
-
-
-def _received(call: Call) -> JsonObject:
-    """Return the object to be stored, as far as its kind knows what it has."""
-    request, kind = call.request, call.target.kind
-    body, version = request.body or b"", version_of(kind)
-    bodies.check(body, request.content_type)
-    options.check_write(request)
-    sent = bodies.from_request(body, request.content_type, api_version=kind.api_version, kind=kind.kind)
-    if version is None:
-        received.check_type(sent, kind)
-        obj = received.received(kind, sent, body, query=call.query, warnings=call.target.warnings)
-        return obj | {"metadata": dict(obj.get("metadata") or {})}
-    custom_requests.check_type(sent, body, kind)
-    return custom_requests.received(sent, request, version, query=call.query, warnings=call.target.warnings)
-
-
-def _columns(call: Call) -> tuple[Column, ...]:
-    version = version_of(call.target.kind)
-    return version.now.columns if version else ()
-
-
-def _check_strictly(call: Call, kind: str) -> None:
-    """Warn of keys that come twice, or refuse them, whatever the caller wants."""
-    is_json = bodies.media_type(call.request.content_type) == status.JSON
-    twice = unknown_fields.duplicates(call.request.body or b"") if is_json else []
-    if strict := unknown_fields.complain(twice, call.query, call.target.warnings):
-        said = f'{kind} in version "{call.target.kind.version}" cannot be handled as a {kind}'
-        raise bad_request(f"{said}: {strict}")
-
-
-def _check_type(body: JsonObject, version: str | None) -> None:
-    sent = body.get("apiVersion") or version
-    if version is not None and sent != version:
-        raise bad_request(f"the API version in the data ({sent}) does not match the expected API version ({version})")
-
-
-def _patched(call: Call, obj: JsonObject) -> JsonObject:
-    merged, sent = _content_type(call) == STRATEGIC_MERGE_PATCH, call.request.body or b""
-    if merged:
-        shape = None if call.target.kind.custom else shape_of(call.target.kind.api_version, call.target.kind.kind)
-        if shape is None:
-            raise _unsupported()
-        new = strategic_merge(obj, bodies.from_json(sent), shape)
-    else:
-        new = patched(obj, sent, call.request.content_type)
-    if version := version_of(call.target.kind):
-        return custom_requests.patched(new, version, query=call.query, warnings=call.target.warnings)
-    _check_type(new, call.target.kind.api_version)
-    query, warnings = call.query, call.target.warnings
-    # A merge patch shares what it leaves alone, which was looked at when it was written.
-    shares = _content_type(call) == MERGE_PATCH
-    changed = {name: part for name, part in new.items() if not shares or part is not obj.get(name)}
-    fitting = received.patched(call.target.kind, changed, sent, merged=merged, query=query, warnings=warnings)
-    if fitting is not changed:
-        new = {name: part for name, part in new.items() if name not in changed} | fitting
-    return new if isinstance(new.get("metadata"), dict) else new | {"metadata": {}}
-
-
-def _content_type(call: Call) -> str:
-    return call.request.content_type.partition(";")[0]
-
-
-def _unsupported() -> Refused:
-    return Refused(status.failure(415, "UnsupportedMediaType", "415: Unsupported Media Type", {}))
-
-
 def _check_place(call: Call) -> None:
     """Refuse names and namespaces that can be none."""
     target = call.target
@@ -752,84 +458,3 @@ def _check_place(call: Call) -> None:
         check_name(target.name)
     creates = call.request.method == "POST" and not target.name
     check_namespace(target.namespace, plural=target.kind.plural, name=target.name, creates=creates)
-
-
-def _check_patch(call: Call) -> None:
-    custom_requests.check_patch(call.target.kind, _content_type(call))
-    if _content_type(call) not in _PATCHES:
-        raise _unsupported()
-    bodies.check_size(call.request.body or b"")
-    options.check_write(call.request)
-
-
-def _check_list_options(query: Mapping[str, str]) -> None:
-    match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
-    causes = []
-    for name in ("limit", "timeoutSeconds"):
-        options.number(query, name)
-    if match and not version:
-        rule = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        causes.append(_forbidden("resourceVersionMatch", rule))
-    if match and query.get("continue"):
-        causes.append(_forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"))
-    if match not in ("", "Exact", "NotOlderThan"):
-        causes.append(fields.not_supported("resourceVersionMatch", match, ("Exact", "NotOlderThan", "")))
-    if match == "Exact" and version == "0":
-        rule = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        causes.append(_forbidden("resourceVersionMatch", rule))
-    if "sendInitialEvents" in query:
-        causes.append(_forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
-    if causes:
-        raise status.invalid("meta.k8s.io", "ListOptions", "", causes)
-
-
-def _forbidden(field: str, rule: str) -> JsonObject:
-    return status.field_error("FieldValueForbidden", field, f"Forbidden: {rule}")
-
-
-def _revision(text: str, *, lists: bool = False) -> int:
-    problem = "" if not text or _DIGITS.fullmatch(text) else "invalid syntax"
-    if not problem and len(text) > _MOST_DIGITS:
-        problem = "value out of range"
-    if problem:
-        shown = fields.quoted(text)
-        said = f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {problem}"
-        if lists:
-            raise bad_request(f"invalid resource version: {said}")
-        raise Refused(status.failure(500, "", said))
-    return int(text or 0)
-
-
-def _token(revision: int, start: str) -> str:
-    raw = msgspec.json.encode({"v": _CONTINUE_VERSION, "rv": revision, "start": start})
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
-def _from_token(token: str) -> tuple[int, str]:
-    try:
-        raw = gojson.decode(_from_base64(token))
-        version, revision, start = raw["v"], raw["rv"], raw["start"]
-    except gojson.Malformed as problem:
-        raise _invalid_token(str(problem)) from None
-    except (KeyError, TypeError):
-        raise _invalid_token("it lacks a part") from None
-    if version != _CONTINUE_VERSION or not isinstance(revision, int) or not (isinstance(start, str) and start):
-        raise _invalid_token("it is of another server")
-    return revision, start
-
-
-def _from_base64(text: str) -> bytes:
-    bad = _NOT_BASE64.search(text)
-    at = bad.start() if bad else len(text) if len(text) % 4 == 1 else -1
-    if at >= 0:
-        raise gojson.Malformed(f"illegal base64 data at input byte {at}")
-    return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
-
-
-def _invalid_token(why: str) -> Refused:
-    return bad_request(f"invalid continue token: continue key is not valid: {why}")
-
-
-def _without_type(obj: JsonObject) -> JsonObject:
-    """Return a list item as built-in kinds have it: their kind is told once, by the list."""
-    return {name: value for name, value in obj.items() if name not in ("kind", "apiVersion")}
