@@ -207,14 +207,15 @@ class Cache(Generic[R]):
     def apply(self, event: WatchEvent[Any]) -> None:
         """Take one change, unless it is older than what is known already."""
         row = self._made(event.object)
-        if not row.key:
+        key = row.key
+        if not key:
             log.warning("%s: an object without a name, which nobody can use, is left out", self.resource)
             return
         at = revision(row.resource_version)
         if event.type == "DELETED":
-            self._apply_deletion(row, at)
+            self._apply_deletion(key, row, at)
         elif self._graves.get(row.uid, 0) < at:
-            self._apply_state(row, at)
+            self._apply_state(key, row, at)
         self._advance(at)
 
     def advance(self, resource_version: str) -> None:
@@ -243,16 +244,16 @@ class Cache(Generic[R]):
         except Exception as error:  # noqa: BLE001 - one odd object must not end the cache, whatever it breaks
             return Misfit(metadata=_metadata_of(thing), problem=f"no row can be made of it: {error!r}")
 
-    def _apply_state(self, row: R | Misfit, at: int) -> None:
-        old = self._store.get(row.key)
+    def _apply_state(self, key: str, row: R | Misfit, at: int) -> None:
+        old = self._store.get(key)
         if old is not None and revision(old.resource_version) >= at:
             return
         if isinstance(row, Misfit):
-            self._set_misfits({**self.misfits, row.key: row.problem})
-            self._store.drop(row.key)
+            self._set_misfits({**self.misfits, key: row.problem})
+            self._store.drop(key)
             steps: list[tuple[R | None, R | None]] = [(old, None)] if old is not None else []
         else:
-            self.misfits.pop(row.key, None)
+            self.misfits.pop(key, None)
             self._store.put(row)
             steps = _steps(old, row)
         for before, after in steps:
@@ -260,13 +261,13 @@ class Cache(Generic[R]):
                 self._bury(before.uid, at)
             self._tell_all(before, after)
 
-    def _apply_deletion(self, row: R | Misfit, at: int) -> None:
+    def _apply_deletion(self, key: str, row: R | Misfit, at: int) -> None:
         self._bury(row.uid, at)
-        known = self._store.get(row.key)
+        known = self._store.get(key)
         if known is None:
-            self.misfits.pop(row.key, None)
+            self.misfits.pop(key, None)
         elif known.uid == row.uid and revision(known.resource_version) <= at:
-            self._store.drop(row.key)
+            self._store.drop(key)
             self._tell_all(known, None)
 
     def _set_misfits(self, misfits: Mapping[str, str]) -> None:

@@ -67,7 +67,10 @@ class Store(Generic[R]):
             if old is not None and (before := indexer(old)) != values:
                 self._leave(index, key, before)
             for value in values:
-                index.setdefault(value, {})[key] = row
+                bucket = index.get(value)
+                if bucket is None:
+                    bucket = index[value] = {}
+                bucket[key] = row
         return old
 
     def drop(self, key: str) -> R | None:

@@ -11,7 +11,8 @@ from haulout.core.clock import Clock
 from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.kube.objects import RawObject
 from haulout.sandbox.nodes import Machine, scheduler
-from haulout.sandbox.nodes.placement import Fleet, Occupancy, Placement, place
+from haulout.sandbox.nodes.occupancy import Occupancy
+from haulout.sandbox.nodes.placement import Fleet, Placement, place
 from haulout.sandbox.nodes.view import NodeView
 from support.builders import a_pod
 from support.nodes import HOUR, MINUTE, NAMESPACE, SECOND, World, a_world, node_view, pod_view
@@ -197,6 +198,28 @@ def test_replicas_go_where_there_are_fewest_of_them() -> None:
     nodes = [node_view(f"n{number}", zone=f"z{number % 2}") for number in range(4)]
     there = {"n0": [a_pod("r0", owner="ReplicaSet/r")], "n1": [a_pod("busy", cpu="1")]}
     assert placed(a_pod("r1", owner="ReplicaSet/r"), *nodes, beside=there).node == "n3"
+
+
+def test_the_next_best_node_is_taken_if_the_best_is_full() -> None:
+    nodes = [node_view("n1", cpu="1"), node_view("n2", cpu="2")]
+    there = {"n1": [a_pod("busy", cpu="1")], "n2": [a_pod("r0", owner="ReplicaSet/r", cpu="1")]}
+    assert placed(a_pod("r1", owner="ReplicaSet/r", cpu="1"), *nodes, beside=there).node == "n2"
+
+
+def test_the_one_node_of_many_that_has_room_is_found() -> None:
+    nodes = [node_view(f"n{number}", cpu="1") for number in range(250)]
+    there = {node.key: [a_pod(f"on-{node.key}", cpu="1")] for node in nodes if node.key != "n170"}
+    assert placed(a_pod("p", cpu="1"), *nodes, beside=there).node == "n170"
+
+
+def test_what_replicas_take_and_give_back_counts_for_the_next() -> None:
+    fleet, occupancy = Fleet([node_view("n1", cpu="1")]), Occupancy()
+    one, other = (pod_view(a_pod(name, cpu="600m")) for name in ("one", "other"))
+    assert place(one, fleet, occupancy).node == "n1"
+    occupancy.put(one, "n1")
+    assert place(other, fleet, occupancy).node is None
+    occupancy.take(one.key)
+    assert place(other, fleet, occupancy).node == "n1"
 
 
 def test_who_fits_nowhere_is_told_why_in_the_words_of_kube_scheduler() -> None:

@@ -19,12 +19,14 @@ from haulout.sandbox.controllers import conditions, edge, progress, rollouts
 from haulout.sandbox.controllers.base import OwningController
 from haulout.sandbox.controllers.caches import Caches, controlled
 from haulout.sandbox.controllers.claims import claimed
-from haulout.sandbox.controllers.objects import DEPLOYMENTS, REPLICA_SETS, Deployment, Pod, ReplicaSet
+from haulout.sandbox.controllers.objects import DEPLOYMENTS, REPLICA_SETS, Deployment, Owned, Pod, ReplicaSet
 from haulout.sandbox.controllers.templates import fingerprint, reference
 
 REVISION = "deployment.kubernetes.io/revision"
 REVISION_HISTORY = "deployment.kubernetes.io/revision-history"
 HASH = "pod-template-hash"
+
+_ANSWERED = DEPLOYMENTS.of(Owned)  # of the answer to a status only metadata is read
 
 _NOT_COPIED = {
     "kubectl.kubernetes.io/last-applied-configuration",
@@ -91,6 +93,9 @@ class Deployments(OwningController):
                     self._report(deployment, changed, size=each.spec.replicas)
             for each in plan.delete:
                 await edge.delete(self.client, REPLICA_SETS, each, propagation="Background", unchanged=True)
+        if plan.changes and deployment.status.get("observedGeneration") == deployment.metadata.generation:
+            # The sets that were changed bring us back at once. The counts are told when the step is done.
+            return plan.wakes_at
         await self._tell(deployment, plan.status, revision=plan.revision)
         return plan.wakes_at
 
@@ -102,7 +107,7 @@ class Deployments(OwningController):
             self._report(deployment, made, size=0)
         except AlreadyExists:
             found = await self.client.get(REPLICA_SETS, body["metadata"]["name"], namespace=deployment.namespace)
-            if found.controller_uid == deployment.uid and _is_made_from(found, deployment):
+            if found.controller_uid == deployment.uid and _current([found], deployment):
                 writes.made(found)
                 return True
             collisions = int(deployment.status.get("collisionCount", 0)) + 1
@@ -124,7 +129,7 @@ class Deployments(OwningController):
         async with edge.Writes(self._deployments) as writes:
             marks = {REVISION: revision} if revision else {}
             written = await edge.write_status(
-                self.client, DEPLOYMENTS, deployment, seen=deployment.status, wanted=status, annotations=marks
+                self.client, _ANSWERED, deployment, seen=deployment.status, wanted=status, annotations=marks
             )
             writes.made(self.told(written) if is_all else written)
 
@@ -144,7 +149,7 @@ class Plan:
 def decide(deployment: Deployment, sets: Sequence[ReplicaSet], pods: Sequence[Pod], now: datetime) -> Plan:
     """Decide the next step of a deployment; `pods` count only for one that recreates them."""
     oldest_first = sorted(sets, key=lambda each: each.age_key)
-    new = next((each for each in oldest_first if _is_made_from(each, deployment)), None)
+    new = _current(oldest_first, deployment)
     old = [each for each in oldest_first if each is not new]
     told: list[RawObject] = list(deployment.status.get("conditions") or ())
     if deployment.deleting:
@@ -189,8 +194,10 @@ def _must_wait(old: Sequence[ReplicaSet], pods: Iterable[Pod]) -> bool:
 # Replica sets
 
 
-def _is_made_from(replica_set: ReplicaSet, deployment: Deployment) -> bool:
-    return _without_hash(replica_set.spec.template) == _without_hash(deployment.spec.template)
+def _current(sets: Iterable[ReplicaSet], deployment: Deployment) -> ReplicaSet | None:
+    """Return the first of the sets that has the template that is wanted now."""
+    wanted = _without_hash(deployment.spec.template)
+    return next((each for each in sets if _without_hash(each.spec.template) == wanted), None)
 
 
 def _without_hash(template: RawObject) -> RawObject:

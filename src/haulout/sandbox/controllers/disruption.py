@@ -53,7 +53,8 @@ class Disruption(OwningController):
     def _note_pod(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and new is not None and _matters(old) == _matters(new):
             return
-        for pod in (old, new):
+        moved = old is None or new is None or old.labels != new.labels
+        for pod in (old, new) if moved else (new,):
             if pod is None:
                 continue
             for budget in budgets_for(self._budgets, pod.namespace, pod.labels):

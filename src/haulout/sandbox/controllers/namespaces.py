@@ -18,7 +18,7 @@ from haulout.kube.objects import RawObject
 from haulout.kube.resources import Resource
 from haulout.sandbox.controllers import conditions, edge
 from haulout.sandbox.controllers.base import OwningController
-from haulout.sandbox.controllers.caches import Caches, in_namespace
+from haulout.sandbox.controllers.caches import Caches
 from haulout.sandbox.controllers.objects import NAMESPACES, Namespace, Owned, Pod
 
 FINALIZER = "kubernetes"
@@ -49,7 +49,7 @@ class Namespaces(OwningController):
 
     def _note_pod(self, old: Pod | None, new: Pod | None) -> None:
         """Look again when the last pod has gone: mostly that is what is waited for."""
-        if old is None or new is not None or in_namespace(self._pods, old.namespace):
+        if old is None or new is not None or self._pods.by("namespace", old.namespace):
             return
         namespace = self._namespaces.get(old.namespace)
         if namespace is not None and namespace.deleting:

@@ -220,13 +220,15 @@ class Pod(Owned, frozen=True):
     @property
     def active(self) -> bool:
         """Whether it runs, or will, and nobody has asked it to stop."""
-        return not self.finished and not self.deleting
+        return self.status.phase not in _FINISHED and self.metadata.deletion_timestamp is None
 
     @property
     def ready(self) -> bool:
         """Whether it serves."""
-        condition = self.condition("Ready")
-        return condition is not None and condition.status == "True"
+        for condition in self.status.conditions:  # not by `condition`: this is asked of each pod again and again
+            if condition.type == "Ready":
+                return condition.status == "True"
+        return False
 
     @property
     def restarts(self) -> int:

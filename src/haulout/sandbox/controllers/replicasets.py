@@ -4,6 +4,7 @@ Follows `pkg/controller/replicaset` of Kubernetes 1.36. What matters to maintena
 many: first those that serve least. A pod that is being deleted no longer counts, so its successor is made at once.
 """
 
+import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -18,11 +19,12 @@ from haulout.sandbox.controllers import conditions, edge
 from haulout.sandbox.controllers.base import OwningController
 from haulout.sandbox.controllers.caches import Caches, controlled
 from haulout.sandbox.controllers.claims import claimed
-from haulout.sandbox.controllers.objects import PODS, REPLICA_SETS, Pod, ReplicaSet
+from haulout.sandbox.controllers.objects import PODS, REPLICA_SETS, Owned, Pod, ReplicaSet
 from haulout.sandbox.controllers.templates import pod_from, reference
 
 _MOST_AT_ONCE = 500
 _COST = "controller.kubernetes.io/pod-deletion-cost"
+_ANSWERED_PODS, _ANSWERED_SETS = PODS.of(Owned), REPLICA_SETS.of(Owned)  # of an answer only metadata is read
 _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 
 
@@ -83,7 +85,9 @@ class ReplicaSets(OwningController):
 
         async with edge.Writes(self._pods) as writes:
             for _ in range(plan.missing):
-                pod = await edge.create_named(self.client, PODS, replica_set.name, pod_named, random=self.random)
+                pod = await edge.create_named(
+                    self.client, _ANSWERED_PODS, replica_set.name, pod_named, random=self.random
+                )
                 writes.made(pod)
                 self.record(REPLICA_SETS, replica_set, "SuccessfulCreate", f"Created pod: {pod.name}")
             for pod in plan.surplus:
@@ -103,7 +107,7 @@ class ReplicaSets(OwningController):
         wanted = status(replica_set, pods, self.clock.now(), problem=problem)
         async with edge.Writes(self._sets) as writes:
             written = await edge.write_status(
-                self.client, REPLICA_SETS, replica_set, seen=replica_set.status, wanted=wanted
+                self.client, _ANSWERED_SETS, replica_set, seen=replica_set.status, wanted=wanted
             )
             writes.made(self.told(written))
 
@@ -140,8 +144,8 @@ def status(
     labels = spec.template.get("metadata", {}).get("labels", {})
     replicas = labelled = ready = available = terminating = 0
     for pod in pods:
-        if pod.deleting or pod.finished:
-            terminating += pod.deleting and not pod.finished
+        if not pod.active:
+            terminating += not pod.finished
             continue
         replicas += 1
         labelled += labels.items() <= pod.labels.items()
@@ -176,17 +180,19 @@ def victims(active: list[Pod], siblings: Iterable[Pod], count: int, now: datetim
     """Return the pods that can be missed most easily."""
     crowd = Counter(pod.spec.node_name for pod in siblings if pod.active)
 
+    ranks = {pod.uid: _rank(pod, crowd) for pod in active}
+
     def compare(one: Pod, other: Pod) -> int:
-        return _compare(one, other, crowd, now)
+        left, right = ranks[one.uid], ranks[other.uid]
+        if left != right:
+            return -1 if left < right else 1
+        return _compare_alike(one, other, now)
 
-    return sorted(active, key=cmp_to_key(compare))[:count]
+    return heapq.nsmallest(count, active, key=cmp_to_key(compare))
 
 
-def _compare(one: Pod, other: Pod, crowd: Counter[str], now: datetime) -> int:
-    """Return less than zero if `one` goes before `other`: the order of ActivePodsWithRanks in controller_utils.go."""
-    left, right = _rank(one, crowd), _rank(other, crowd)
-    if left != right:
-        return -1 if left < right else 1
+def _compare_alike(one: Pod, other: Pod, now: datetime) -> int:
+    """Return less than zero if `one` goes before `other`, which has the same rank."""
     if one.ready and other.ready:
         order = _younger_first(_ready_since(one), _ready_since(other), now)
         if order is not None:
@@ -199,6 +205,7 @@ def _compare(one: Pod, other: Pod, crowd: Counter[str], now: datetime) -> int:
 
 
 def _rank(pod: Pod, crowd: Counter[str]) -> tuple[bool, int, bool, int, int]:
+    """Return what goes first: the order of ActivePodsWithRanks in controller_utils.go, up to how long each served."""
     return (
         bool(pod.spec.node_name),
         _PHASES.get(pod.status.phase, 0),

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import lru_cache
 
 from haulout.kube.objects import RawObject
 
 
+@lru_cache(maxsize=256)  # much is written at one and the same instant
 def timestamp(at: datetime) -> str:
     """Return an instant as Kubernetes writes it: whole seconds."""
     return f"{at.astimezone(UTC).isoformat()[:19]}Z"
 
 
+@lru_cache(maxsize=256)
 def instant(text: str) -> datetime:
     """Return the instant that `timestamp` wrote."""
     return datetime.fromisoformat(text)
@@ -18,8 +21,15 @@ def instant(text: str) -> datetime:
 
 def condition(kind: str, status: str, reason: str = "", message: str = "", **more: str | int) -> RawObject:
     """Return a condition; what is empty is left out."""
-    said = {"type": kind, "status": status, "reason": reason, "message": message, **more}
-    return {name: value for name, value in said.items() if value or name in ("type", "status")}
+    said: RawObject = {"type": kind, "status": status}
+    if reason:
+        said["reason"] = reason
+    if message:
+        said["message"] = message
+    for name, value in more.items():
+        if value:
+            said[name] = value
+    return said
 
 
 def find(conditions: Iterable[RawObject], kind: str) -> RawObject | None:
@@ -33,11 +43,12 @@ def merged(old: Iterable[RawObject], new: Iterable[RawObject], *, now: datetime)
     The time of transition is that of the old one, unless the status is another.
     """
     result = {it["type"]: it for it in old}
+    at = timestamp(now)
     for wanted in new:
         known = result.get(wanted["type"])
         same = known is not None and known["status"] == wanted["status"]
         since = known.get("lastTransitionTime") if known and same else None
-        result[wanted["type"]] = wanted | {"lastTransitionTime": since or timestamp(now)}
+        result[wanted["type"]] = {**wanted, "lastTransitionTime": since or at}
     return list(result.values())
 
 

@@ -122,8 +122,10 @@ def _told(pod: PodView, name: str, usual: timedelta) -> timedelta:
 
 
 def _number(annotations: Mapping[str, str], name: str) -> float | None:
+    if (text := annotations.get(name)) is None:
+        return None
     try:
-        number = float(annotations.get(name, ""))
+        number = float(text)
     except ValueError:
         return None
     return number if 0 <= number < math.inf else None

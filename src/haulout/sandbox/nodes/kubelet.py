@@ -30,6 +30,7 @@ from haulout.sandbox.nodes import machines
 from haulout.sandbox.nodes.conditions import instant
 from haulout.sandbox.nodes.delays import Delays
 from haulout.sandbox.nodes.machines import Addresses, Machine
+from haulout.sandbox.nodes.own import OwnWrites
 from haulout.sandbox.nodes.pods import Host, Step, next_step
 from haulout.sandbox.nodes.view import NodeView, PodView, View
 
@@ -107,7 +108,7 @@ class Kubelets:
         self._events = events
         self._kubelets: dict[str, _Kubelet] = {}
         self._numbers = 0
-        self._written: dict[str, PodView] = {}  # pods that we know in a newer state than the view shows
+        self._own = OwnWrites()
         self._statics: dict[str, _Static] = {}  # by the key of the pod that mirrors it
         self._queue: Queue[Key] = Queue(
             self._work, clock=client.clock, random=client.random, workers=workers, backoff=_RETRY, name="kubelet"
@@ -208,24 +209,14 @@ class Kubelets:
 
     def _on_pod(self, old: PodView | None, new: PodView | None) -> None:
         if new is not None:
-            if new.node in self._kubelets and not self._knows(new):
+            if new.node in self._kubelets and self._own.is_news(new):
                 self._queue.add(("pod", new.key))
         elif old is not None and (kubelet := self._kubelets.get(old.node)):
-            self._written.pop(old.key, None)
+            self._own.forget(old.key)
             kubelet.ips.pop(old.uid, None)
             self._queue.forget(("pod", old.key))
             if old.key in self._statics:
                 self._queue.add(("mirror", old.key))
-
-    def _knows(self, pod: PodView) -> bool:
-        """Tell whether this state of a pod is what we wrote ourselves, or older."""
-        written = self._written.get(pod.key)
-        if written is None or written.uid != pod.uid:
-            return False
-        ahead = revision(written.resource_version) - revision(pod.resource_version)
-        if ahead <= 0:
-            del self._written[pod.key]
-        return ahead >= 0
 
     async def _work(self, key: Key) -> datetime | None:
         kind, name = key
@@ -339,9 +330,9 @@ class Kubelets:
 
     async def _look_at_pod(self, key: str) -> datetime | None:
         while True:
-            pod = self._newest(key)
+            pod = self._view.pods.get(key)
             kubelet = self._kubelets.get(pod.node) if pod else None
-            if pod is None or kubelet is None or not kubelet.is_up:
+            if pod is None or kubelet is None or not kubelet.is_up or self._own.awaits(pod):
                 return None
             step = self._next_step(kubelet, pod)
             if step.delete:
@@ -349,26 +340,31 @@ class Kubelets:
                 return None
             if step.status is None:
                 return step.wakes_at and _on_the_second(step.wakes_at)
-            try:
-                self._written[key] = await self._view.write(self._client, pod, step.status)
-            except NotFound:
-                return None
-            except Conflict:  # somebody else wrote it: the view will show it
-                return self._clock.now() + _SHORTLY
-            self._tell_of_pod(pod, step)
-            if step.is_last and (step.wakes_at is None or step.wakes_at > self._clock.now()):
-                return step.wakes_at and _on_the_second(step.wakes_at)
+            written = await self._write(pod, step)
+            shown = self._view.pods.get(key)
+            at = revision(shown.resource_version) if shown and shown.uid == pod.uid else None
+            if written is None:
+                if shown is pod:  # somebody else wrote or deleted it: the view will show it
+                    return self._clock.now() + _SHORTLY
+                continue
+            is_due = not step.is_last or (step.wakes_at is not None and step.wakes_at <= self._clock.now())
+            if at is not None and at < written:
+                self._own.note(pod, written, is_due=is_due)
+            elif at != written or is_due:
+                continue
+            return None if is_due else step.wakes_at and _on_the_second(step.wakes_at)
 
-    def _newest(self, key: str) -> PodView | None:
-        """Return a pod as the view shows it, or as we wrote it since."""
-        shown, written = self._view.pods.get(key), self._written.get(key)
-        if shown is None or written is None or written.uid != shown.uid:
-            self._written.pop(key, None)
-            return shown
-        if revision(written.resource_version) > revision(shown.resource_version):
-            return written
-        del self._written[key]
-        return shown
+    async def _write(self, pod: PodView, step: Step) -> int | None:
+        """Write a pod's status; return the revision at which it then is, or None if it is not as we know it."""
+        self._own.begin(pod.key)
+        try:
+            written = await self._view.write(self._client, pod, step.status or {})
+        except (NotFound, Conflict):
+            return None
+        finally:
+            self._own.end(pod.key)
+        self._tell_of_pod(pod, step)
+        return written
 
     def _next_step(self, kubelet: _Kubelet, pod: PodView) -> Step:
         if pod.is_mirror and pod.deleted_at is not None:

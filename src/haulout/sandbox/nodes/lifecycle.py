@@ -108,7 +108,9 @@ class NodeLifecycle:
         if new is None or not new.node:
             return
         node = self._view.nodes.get(new.node)
-        if node and (node.ready != "True" or any(it.effect == health.NO_EXECUTE for it in node.taints)):
+        if node is None or (node.key in self._ready and not node.taints):
+            return
+        if node.key not in self._ready or any(it.effect == health.NO_EXECUTE for it in node.taints):
             self._queue.add(new.node)
 
     def _look_at(self, names: Iterable[str]) -> None:

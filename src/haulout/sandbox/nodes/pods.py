@@ -205,14 +205,14 @@ class _Life:
         if phase == "Failed":
             why = ("PodFailed", "")
         told = [
-            condition("PodReadyToStartContainers", str(sandboxed)),
-            condition("Initialized", str(initialized)),
-            condition("Ready", str(ready), *why),
-            condition("ContainersReady", str(ready), *why),
+            condition("PodReadyToStartContainers", str(sandboxed), observedGeneration=generation),
+            condition("Initialized", str(initialized), observedGeneration=generation),
+            condition("Ready", str(ready), *why, observedGeneration=generation),
+            condition("ContainersReady", str(ready), *why, observedGeneration=generation),
         ]
         if find(self.status.get("conditions", ()), "PodScheduled") is None:  # made with its node, not bound to it
-            told.append(condition("PodScheduled", "True"))
-        return [it | {"observedGeneration": generation} for it in told]
+            told.append(condition("PodScheduled", "True", observedGeneration=generation))
+        return told
 
     def _container(
         self, container: Container, state: RawObject, *, ready: bool, restarts: int, ended: RawObject | None

@@ -26,7 +26,8 @@ from haulout.kube.objects import RawObject
 from haulout.kube.queue import Queue
 from haulout.kube.resources import PODS
 from haulout.sandbox.nodes.conditions import condition, merged, says
-from haulout.sandbox.nodes.placement import Fleet, Occupancy, place
+from haulout.sandbox.nodes.occupancy import Occupancy
+from haulout.sandbox.nodes.placement import Fleet, place
 from haulout.sandbox.nodes.view import NodeView, PodView, View
 
 _ROUND = "round"
