@@ -4,28 +4,10 @@ from typing import Any
 
 from haulout.sandbox.apiserver import fields
 from haulout.sandbox.apiserver.kinds import JsonObject
-from haulout.sandbox.apiserver.names import label_problems
+from haulout.sandbox.apiserver.names import METADATA_FIELDS, label_problems
 from haulout.sandbox.apiserver.structural import Node
 
-_METADATA = frozenset(
-    {
-        "name",
-        "generateName",
-        "namespace",
-        "selfLink",
-        "uid",
-        "resourceVersion",
-        "generation",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "labels",
-        "annotations",
-        "ownerReferences",
-        "finalizers",
-        "managedFields",
-    }
-)
+_METADATA = frozenset(METADATA_FIELDS)
 
 
 def pruned(value: Any, node: Node | None, unknown: list[str], path: str = "") -> Any:

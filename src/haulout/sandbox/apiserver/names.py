@@ -2,6 +2,24 @@
 
 import re
 
+METADATA_FIELDS = (
+    "name",
+    "generateName",
+    "namespace",
+    "selfLink",
+    "uid",
+    "resourceVersion",
+    "generation",
+    "creationTimestamp",
+    "deletionTimestamp",
+    "deletionGracePeriodSeconds",
+    "labels",
+    "annotations",
+    "ownerReferences",
+    "finalizers",
+    "managedFields",
+)  # in the order of the Go type
+
 _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
 _LABEL = "[a-z]([-a-z0-9]*[a-z0-9])?"
 _SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from haulout.sandbox.apiserver.fields import Unsorted, escaped
 from haulout.sandbox.apiserver.gotypes import facts
 from haulout.sandbox.apiserver.kinds import JsonObject
+from haulout.sandbox.apiserver.names import METADATA_FIELDS
 
 _ZEROS: dict[str, Any] = {
     "string": "",
@@ -24,24 +25,7 @@ _ZEROS: dict[str, Any] = {
     "resource.Quantity": "0",
     "meta.v1.Time": None,
 }
-_META = (
-    "name",
-    "generateName",
-    "namespace",
-    "selfLink",
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "labels",
-    "annotations",
-    "ownerReferences",
-    "finalizers",
-    "managedFields",
-)
-_OWN_JSON = {"meta.v1.LabelSelector": ("matchLabels", "matchExpressions"), "meta.v1.ObjectMeta": _META}
+_OWN_JSON = {"meta.v1.LabelSelector": ("matchLabels", "matchExpressions"), "meta.v1.ObjectMeta": METADATA_FIELDS}
 _MOVED = ("hostNetwork", "hostPID", "hostIPC", "shareProcessNamespace", "hostUsers")  # into the security context
 
 
