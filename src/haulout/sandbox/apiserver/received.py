@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from haulout.sandbox.apiserver import fields, gotypes, status, unknown_fields
+from haulout.sandbox.apiserver import fields, status, unknown_fields
 from haulout.sandbox.apiserver.decoding import Misfit, fitted
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.strategic import go_text
@@ -22,24 +22,6 @@ def deprecations(kind: Kind) -> list[str]:
     """Return the warnings that every answer about a kind has."""
     said = _DEPRECATED.get((kind.api_version, kind.kind))
     return [said] if said else []
-
-
-def check_type(body: JsonObject, kind: Kind) -> None:
-    """Refuse an object that is of another kind."""
-    said, version = body.get("kind") or kind.kind, body.get("apiVersion") or kind.api_version
-    wanted = gotypes.type_of(kind.api_version, kind.kind)
-    if version == kind.api_version and (said == kind.kind or wanted is None):
-        return
-    found = gotypes.type_of(version, said)
-    if wanted is None or (found and said == kind.kind):
-        detail = f"the API version in the data ({version}) does not match the expected API version ({kind.api_version})"
-        raise status.bad_request(detail)
-    if found is None:
-        why = f'no kind "{said}" is registered for version "{version}" in scheme "pkg/runtime/scheme.go:111"'
-    else:
-        why = f"converting ({gotypes.printed(found)}) to ({_internal(wanted)}): unknown conversion"
-    last = version.rpartition("/")[2]
-    raise status.bad_request(f'{said} in version "{last}" cannot be handled as a {kind.kind}: {why}')
 
 
 def received(kind: Kind, obj: JsonObject, sent: bytes, *, query: Mapping[str, str], warnings: list[str]) -> JsonObject:
@@ -69,11 +51,6 @@ def patched(
     if strict:
         raise _refused_patch(new, sent, strict, merged=merged)
     return found.obj
-
-
-def _internal(name: str) -> str:
-    group, _, own = name.split(".")
-    return f"{group}.{own}"
 
 
 def _refused_patch(new: JsonObject, sent: bytes, why: str, *, merged: bool) -> status.Refused:

@@ -38,7 +38,7 @@ def object_of(call: Call) -> JsonObject:
     options.check_write(request)
     sent = bodies.from_request(body, request.content_type, api_version=kind.api_version, kind=kind.kind)
     if version is None:
-        received.check_type(sent, kind)
+        _check_type(sent, kind.api_version)
         obj = received.received(kind, sent, body, query=call.query, warnings=call.target.warnings)
         return obj | {"metadata": dict(obj.get("metadata") or {})}
     custom_requests.check_type(sent, body, kind)
