@@ -1,0 +1,136 @@
+"""The NodeMaintenance resource: what people write, what they read, and the names that others rely on.
+
+Group, kind, fields and names are those of the Node Maintenance Operator, whose users' objects and scripts keep working.
+New are `spec.drain` and, in the status, `observedGeneration`, `conditions`, `blockers`, `drain` and `nextLook`. Nothing
+of what was there has another meaning.
+
+As everywhere, a struct names what is read here; the schema of all of it is `nodemaintenances.yaml` beside this module.
+"""
+
+from datetime import datetime
+from enum import StrEnum
+from importlib import resources
+
+import msgspec
+
+from haulout.kube.objects import Base, Condition, Object, RawObject
+from haulout.kube.resources import Resource
+
+FINALIZER = "foregroundDeleteNodeMaintenance"
+
+
+class Phase(StrEnum):
+    """How a maintenance stands, in a word."""
+
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"  # the node is empty, and stays out of service until the object is deleted
+    FAILED = "Failed"
+
+
+class ConditionType(StrEnum):
+    """What the status tells more about."""
+
+    LEASED = "Leased"
+    CORDONED = "Cordoned"
+    DRAINED = "Drained"
+    FAILED = "Failed"
+
+
+class Spec(Base, frozen=True):
+    """What is wanted."""
+
+    node_name: str = ""
+    reason: str = ""
+    drain: RawObject | None = None
+
+
+class PodReference(Base, frozen=True):
+    """A pod, by where it is."""
+
+    namespace: str = ""
+    name: str = ""
+
+
+class StatusCondition(Condition, frozen=True):
+    """A condition, with the generation of the object that it is about."""
+
+    observed_generation: int = 0
+
+
+class StatusBlocker(Base, frozen=True):
+    """What stands in a pod's way: `haulout.drain.blockers` in the status."""
+
+    kind: str = ""
+    pod: str = ""
+    object: str = ""
+    workload: str = ""
+    reason: str = ""
+    advice: str = ""
+    since: datetime | None = None
+
+
+class DrainStatus(Base, frozen=True):
+    """How far the drain is, and what a successor needs to go on with it."""
+
+    start_time: datetime | None = None
+    deadline: datetime | None = None
+    gone: int = 0
+    leaving: int = 0
+    returning: tuple[str, ...] = ()
+    warning: str = ""
+    turns: dict[str, datetime] = msgspec.field(default_factory=dict)  # by uid: since when a pod has had its turn
+
+
+class Status(Base, frozen=True):
+    """How it stands. Zero and empty are not written, as ever."""
+
+    phase: str = ""
+    drain_progress: int = 0
+    last_update: datetime | None = None
+    last_error: str = ""
+    pending_pods: tuple[str, ...] = ()
+    pending_pods_refs: tuple[PodReference, ...] = ()
+    total_pods: int = msgspec.field(name="totalpods", default=0)
+    eviction_pods: int = 0
+    error_on_lease_count: int = 0
+    observed_generation: int = 0
+    next_look: datetime | None = None
+    conditions: tuple[StatusCondition, ...] = ()
+    blockers: tuple[StatusBlocker, ...] = ()
+    drain: DrainStatus | None = None
+
+    def condition(self, kind: ConditionType) -> StatusCondition | None:
+        """Return one of the conditions."""
+        return next((it for it in self.conditions if it.type == kind), None)
+
+
+class NodeMaintenance(Object, frozen=True):
+    """The order to take a node out of service."""
+
+    spec: Spec = Spec()
+    status: Status = Status()
+
+    @property
+    def node(self) -> str:
+        """The name of the node."""
+        return self.spec.node_name
+
+    @property
+    def is_leaving(self) -> bool:
+        """Tell whether it was deleted, and only waits for finalizers."""
+        return self.metadata.deletion_timestamp is not None
+
+
+NODE_MAINTENANCES = Resource(
+    "nodemaintenance.medik8s.io",
+    "v1beta1",
+    "nodemaintenances",
+    "NodeMaintenance",
+    namespaced=False,
+    model=NodeMaintenance,
+)
+
+
+def definition() -> str:
+    """Return the CustomResourceDefinition, as YAML."""
+    return resources.files(__package__).joinpath("nodemaintenances.yaml").read_text(encoding="utf-8")
