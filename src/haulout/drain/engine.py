@@ -10,6 +10,8 @@ parallel. It polls nothing. It reports values, and leaves logs, events and statu
   with a verdict. What it cannot do it tries again, at a pace that spares the server.
 - `change` gives it another policy and `stop` ends it, at any time: nothing is sent after that, and `run` returns as
   soon as the requests under way are answered. Cancelling the task of `run` does not even wait for these.
+- One that is made `waiting` looks and reports, and touches nothing until `begin`. One that is `lasting` goes on after
+  the node is empty, and makes those leave that come later: `outcome` tells whether the node is empty right now.
 - All its tasks end with `run`. What a successor needs to go on is in `Progress.checkpoint`.
 """
 
@@ -28,7 +30,7 @@ from haulout.drain.openings import PREFIX, Openings
 from haulout.drain.plan import Action, Plan, View, decide
 from haulout.drain.pods import PodSource, Presence, WatchedPods, on_node
 from haulout.drain.policy import Policy
-from haulout.drain.progress import Ending, Outcome, Progress
+from haulout.drain.progress import Ending, Outcome, Progress, State
 from haulout.drain.requests import Lane, is_gone
 from haulout.drain.selection import aggregate
 from haulout.drain.sorting import Question
@@ -44,12 +46,13 @@ _FIRST_LOOK_REPORTED_EVERY = timedelta(seconds=5)
 _ANSWERED_WITHIN = timedelta(seconds=5)  # once it is to stop
 _NAMED = 5  # pods in a sentence
 _SENDING = "sending"  # the name of tasks
+_WAITS = "leaves when the drain begins"
 
 
 class Drain:
     """One node being emptied. `run` may be called once."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what drains may differ in
         self,
         client: Client,
         node: str,
@@ -58,6 +61,8 @@ class Drain:
         lane: Lane | None = None,
         pods: PodSource | None = None,
         checkpoint: Checkpoint | None = None,
+        waiting: bool = False,
+        lasting: bool = False,
         on_progress: Callable[[Progress], object] | None = None,
     ) -> None:
         if not node:
@@ -73,9 +78,12 @@ class Drain:
         self._presence = Presence(self._source, changed=self._bell.set)
         self._answers = Answers(client)
         self._openings = Openings(client, opened=self._note_opening)
-        start = Checkpoint(started=self._clock.now()) if checkpoint is None else checkpoint
-        self._memory = Memory.resume(start)
-        self.progress = Progress(node=node, started=start.started, percent=start.percent)
+        self._checkpoint = checkpoint
+        self._memory = self._first_memory()
+        self.progress = Progress(node=node, started=self._memory.started, percent=self._memory.percent)
+        self.outcome: Outcome | None = None
+        self._is_waiting = waiting
+        self._is_lasting = lasting
         self._tasks: set[asyncio.Task[None]] = set()
         self._group: asyncio.TaskGroup | None = None
         self._is_synced = False
@@ -92,6 +100,18 @@ class Drain:
         """Go on by another policy."""
         self._policy = policy
         self._bell.set()
+
+    def begin(self) -> None:
+        """Let pods leave from now on, if it waited with that."""
+        if self._is_waiting:
+            self._is_waiting = False
+            self._memory = self._first_memory()  # what was noted down while it waited does not count
+            self._bell.set()
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether it has yet to begin."""
+        return self._is_waiting
 
     def stop(self) -> None:
         """Ask no further pod to leave, and let `run` return."""
@@ -129,12 +149,12 @@ class Drain:
             self._bell.clear()
             plan = self._decided() if self._is_synced else self._before_the_first_look()
             self._memory = plan.memory
-            self._report(plan.progress)
+            self.outcome = self._ended(plan)
+            self._report(plan.progress if self.outcome is None else self.outcome.progress)
             if self._is_stopping:
                 return await self._stopped()
-            if outcome := self._ended(plan):
-                self._report(outcome.progress)
-                return outcome
+            if self.outcome is not None and not (self._is_lasting and self.outcome.is_drained):
+                return self.outcome
             self._act(plan)
             self._openings.follow((it.blocker.object for it in plan.progress.blockers), group)
             await self._rest(plan)
@@ -148,11 +168,25 @@ class Drain:
             node_ready=self._answers.node_ready,
             trouble=self._source.trouble or self._list_problem,
         )
-        return decide(view, self._memory, self._policy, now=self._clock.now())
+        if self.outcome is not None:
+            return self._decided_anew(view)
+        plan = decide(view, self._memory, self._policy, now=self._clock.now())
+        return _only_looking(plan) if self._is_waiting else plan
+
+    def _decided_anew(self, view: View) -> Plan:
+        """Decide about a node that was empty: for pods that came since, the time that the drain may take begins now."""
+        now = self._clock.now()
+        plan = decide(view, self._memory, replace(self._policy, timeout=None), now=now)
+        if plan.ending is Ending.DRAINED:
+            return plan
+        return decide(view, replace(self._memory, started=now), self._policy, now=now)
+
+    def _first_memory(self) -> Memory:
+        return Memory.resume(self._checkpoint or Checkpoint(started=self._clock.now()))
 
     def _before_the_first_look(self) -> Plan:
         now, limit = self._clock.now(), self._policy.timeout
-        deadline = None if limit is None else self._memory.started + limit
+        deadline = None if limit is None or self._is_waiting else self._memory.started + limit
         progress = replace(self.progress, trouble=self._source.trouble, deadline=deadline)
         late = deadline is not None and now >= deadline
         look_again_at = now + _FIRST_LOOK_REPORTED_EVERY
@@ -186,7 +220,7 @@ class Drain:
             self._memory = self._memory.ask(uid, action.rung, at=self._clock.now(), pace=action.pace)
             self._openings.use(budget_of(action.pace))
             self._start(self._perform(action), name=_SENDING)
-        wants_list = plan.verifies or plan.ending is Ending.DRAINED
+        wants_list = plan.verifies or (plan.ending is Ending.DRAINED and not self._is_confirmed)
         may_list = self._list_again_at is None or self._list_again_at <= self._clock.now()
         if wants_list and may_list and not self._is_listing:
             self._is_listing = True
@@ -296,6 +330,13 @@ class Drain:
         """Ask the next pod that waits for a budget, which has room."""
         self._memory = self._memory.hurried(budget, at=self._clock.now())
         self._bell.set()
+
+
+def _only_looking(plan: Plan) -> Plan:
+    """Return how things stand before the drain begins: nothing is done, and nothing has ended."""
+    pods = tuple(replace(pod, state=State.QUEUED, words=_WAITS, since=None, next_at=None) for pod in plan.progress.pods)
+    progress = replace(plan.progress, pods=pods, deadline=None)
+    return Plan(memory=plan.memory, progress=progress, questions=plan.questions)
 
 
 def _drained(progress: Progress) -> str:

@@ -767,6 +767,78 @@ async def test_each_request_is_about_one_pod_and_no_other(clock: Clock) -> None:
         assert all(any(b'"preconditions":{"uid":"' + uid in body for uid in uids) for body in bodies)
 
 
+# One that waits, and one that lasts
+
+
+async def test_a_drain_that_waits_looks_and_touches_nothing(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 3, on="n1")
+        drain = town.new_drain("n1", replace(NMO, timeout=MINUTE), waiting=True)
+        running = town.start(drain)
+        await clock.sleep(5 * MINUTE)
+        assert [(pod.state, pod.since) for pod in drain.progress.pods] == [(State.QUEUED, None)] * 3
+        assert (drain.progress.total, drain.progress.percent, drain.progress.deadline) == (3, 0, None)
+        assert town.evictions() == []
+        told = len(town.told)
+        await clock.sleep(5 * MINUTE)
+        assert len(town.told) == told
+        drain.begin()
+        assert (await asyncio.wait_for(running, 30)).is_drained
+        assert drain.progress.started >= clock.now() - 30 * SECOND
+
+
+async def test_an_empty_node_that_waits_is_not_drained_before_it_begins(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        drain = town.new_drain("n1", waiting=True)
+        running = town.start(drain)
+        await clock.sleep(MINUTE)
+        assert not running.done()
+        drain.begin()
+        assert (await asyncio.wait_for(running, 30)).is_drained
+
+
+async def test_a_lasting_drain_makes_those_leave_that_come_later(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 2, on="n1")
+        drain = town.new_drain("n1", replace(NMO, timeout=MINUTE), lasting=True)
+        running = town.start(drain)
+        await town.until(lambda: drain.outcome is not None)
+        assert drain.progress.percent == 100
+        told, asked = len(town.told), len(town.line.requests)
+        await clock.sleep(60 * MINUTE)
+        assert (len(town.told), len(town.line.requests) - asked < 20) == (told, True)
+        town.put(a_pod("late", on="n1", stop=5))
+        await town.until(lambda: drain.outcome is None)
+        assert drain.progress.percent < 100
+        await town.until(lambda: drain.outcome is not None)
+        assert (town.names(on="n1"), running.done()) == ([], False)
+
+
+async def test_a_pod_that_comes_late_has_the_time_of_a_whole_drain(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        drain = town.new_drain("n1", replace(NMO, timeout=MINUTE), lasting=True)
+        running = town.start(drain)
+        await clock.sleep(10 * MINUTE)
+        town.put(a_budget("web", app="web", maxUnavailable=0))
+        await town.run_pods("web", 1, on="n1")
+        await clock.sleep(50 * SECOND)
+        assert not running.done()
+        assert (await asyncio.wait_for(running, 30)).ending is Ending.TIMED_OUT
+
+
+async def test_a_lasting_drain_does_not_chase_what_comes_back(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        town.put(a_workload("Deployment", "web", replicas=1, nodeName="n1"))
+        await town.until(lambda: [is_ready(pod) for pod in town.pods(on="n1")] == [True])
+        drain = town.new_drain("n1", lasting=True)
+        town.start(drain)
+        await town.until(lambda: drain.outcome is not None)
+        asked = len(town.evictions())
+        assert len(drain.progress.returning) == 1
+        await clock.sleep(60 * MINUTE)
+        assert len(town.evictions()) == asked
+
+
 async def test_a_drain_of_no_node_is_refused(clock: Clock) -> None:
     """Its field selector would mean all pods that are not scheduled yet."""
     with pytest.raises(ValueError, match="name of a node"):
