@@ -68,9 +68,16 @@ def cordon_of(node: Node) -> Cordon | None:
         raise BadMark(f"{problem}; remove it, and uncordon the node by hand when its maintenance is over") from None
 
 
-def acquire(node: Node, owner: str, wishes: Wishes, *, now: datetime) -> RawObject | None:
-    """Return the change that makes `owner` one of those who keep the node cordoned, with what it wishes."""
-    mark = cordon_of(node) or Cordon(before=Before(unschedulable=node.spec.unschedulable))
+def acquire(node: Node, owner: str, wishes: Wishes, *, now: datetime, adopting: bool = False) -> RawObject | None:
+    """Return the change that makes `owner` one of those who keep the node cordoned, with what it wishes.
+
+    With `adopting`, what `owner` wishes and is there already was done in its name by somebody who leaves no mark: it
+    goes when `owner` goes.
+    """
+    mark = cordon_of(node)
+    if mark is None:
+        before = _without(wishes) if adopting else Before(unschedulable=node.spec.unschedulable)
+        mark = Cordon(before=before)
     known = mark.owners.get(owner)
     hold = Hold(since=now if known is None else known.since, wishes=wishes)
     grown = Cordon(owners={**mark.owners, owner: hold}, before=_noted(mark.before, node, wishes))
@@ -84,6 +91,11 @@ def release(node: Node, owner: str) -> RawObject | None:
         return None
     left = {name: hold for name, hold in mark.owners.items() if name != owner}
     return _change(node, Cordon(owners=left, before=mark.before), let_go=mark.owners[owner].wishes)
+
+
+def _without(wishes: Wishes) -> Before:
+    """Return how a node was that nobody had cordoned, and that had nothing of what is wished."""
+    return Before(taints={_name(it): False for it in wishes.taints}, labels=dict.fromkeys(wishes.labels))
 
 
 def _noted(before: Before, node: Node, wishes: Wishes) -> Before:

@@ -71,3 +71,16 @@ def strategic_patch(change: Mapping[str, Json]) -> Patch:
 def apply_patch(wanted: Mapping[str, Json]) -> Patch:
     """Return a server-side apply: these fields are ours and have these values. JSON is valid YAML."""
     return Patch("application/apply-patch+yaml", msgspec.json.encode(wanted))
+
+
+def difference(old: Json, new: Json) -> Json:
+    """Return what a merge patch must say to make `new` of `old`; two objects that are equal give an empty one."""
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping):
+        return new
+    change = {key: None for key in old if key not in new}
+    for key, value in new.items():
+        if key not in old:
+            change[key] = value
+        elif old[key] != value:
+            change[key] = difference(old[key], value)
+    return change

@@ -1,0 +1,241 @@
+"""The NodeMaintenance controller: looks, has `decision` decide, has the step performed, until there is nothing to do.
+
+    controller = Controller(client, events=recorder)
+    await controller.run()                      # until cancelled
+
+It is woken by changes of maintenances, nodes and leases and by its own drains, and otherwise at the instants that its
+decisions name. Everything that a successor needs is in the API server; what is kept here only saves work.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from haulout.errors import Conflict, HauloutError, KubeError, LockHeld, NotFound
+from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder
+from haulout.kube.objects import Lease, Node
+from haulout.kube.queue import Queue
+from haulout.kube.resources import NODES
+from haulout.maintenance import lease as node_lease
+from haulout.maintenance.decision import Decision, Seen, decide
+from haulout.maintenance.drains import Drains
+from haulout.maintenance.performing import Performer
+from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Status
+from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us, holders
+from haulout.maintenance.status import BLOCKED_AFTER, change_of, describe
+from haulout.maintenance.telling import Teller
+
+log = logging.getLogger(__name__)
+
+_STATUS_AT_MOST_EVERY = timedelta(seconds=1)
+_MOST_STEPS = 30  # in a row: more would mean that decisions go in circles
+_WORKERS = 64  # a maintenance that stops a drain waits for its answers
+
+
+class HandOver(HauloutError):
+    """This process sits on a node that is about to be emptied, and another should lead."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What can differ from one installation to the next."""
+
+    lease_namespace: str = node_lease.NAMESPACE
+    own_node: str = ""  # hand over before it is drained; empty: never
+
+
+async def _no_objection(_: Node) -> str:
+    return ""
+
+
+class Controller:
+    """Sees to all NodeMaintenances; `run` may be called once. `objection` says why a node may not be taken now."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        events: EventRecorder,
+        settings: Settings | None = None,
+        objection: Callable[[Node], Awaitable[str]] = _no_objection,
+    ) -> None:
+        self.settings = settings or Settings()
+        self._client = client
+        self._clock = client.clock
+        self._objection = objection
+        self._teller = Teller(events)
+        self._queue: Queue[str] = Queue(
+            self._work, clock=client.clock, random=client.random, workers=_WORKERS, name="NodeMaintenance"
+        )
+        self._sight = Sight(client, lease_namespace=self.settings.lease_namespace)
+        self._drains = Drains(client, changed=self._queue.add)
+        self._performer = Performer(
+            client,
+            self._sight,
+            self._drains,
+            self._teller,
+            lease_namespace=self.settings.lease_namespace,
+            before_drain=self._hand_over_if_on,
+        )
+        self._status_written_at: dict[str, float] = {}
+        self._is_handing_over = asyncio.Event()
+
+    async def run(self) -> None:
+        """Work until cancelled; raises `HandOver` when another process should go on."""
+        async with asyncio.TaskGroup() as group:
+            background = [group.create_task(_endless(run)) for run in (*self._sight.runs(), self._drains.run)]
+            try:
+                await self._performer.prepare()
+                await self._sight.wait_synced()
+                self._subscribe()
+                background.append(group.create_task(self._queue.run()))
+                await self._is_handing_over.wait()
+            finally:
+                for task in background:
+                    task.cancel()
+        raise HandOver(f"this process runs on node {self.settings.own_node}, which is about to be drained")
+
+    def _hand_over_if_on(self, node: str) -> None:
+        """Give way to another process before the node is emptied on which this one runs."""
+        if node == self.settings.own_node:
+            self._is_handing_over.set()
+            raise HandOver(f"node {node} is to be drained by another process")
+
+    # Who is woken by what
+
+    def _subscribe(self) -> None:
+        self._sight.maintenances.cache.subscribe(self._note_maintenance)
+        self._sight.nodes.cache.subscribe(self._note_node)
+        self._sight.leases.cache.subscribe(self._note_lease)
+
+    def _note_maintenance(self, old: NodeMaintenance | None, new: NodeMaintenance | None) -> None:
+        changed = new or old or NodeMaintenance()
+        self._queue.add(changed.name)
+        if old is None or new is None or old.is_leaving != new.is_leaving:
+            for other in self._sight.maintenances_of(changed.node):  # they may wait behind it
+                self._queue.add(other.name)
+
+    def _note_node(self, old: Node | None, new: Node | None) -> None:
+        if not changed_for_us(old, new):
+            return
+        for maintenance in self._sight.maintenances_of((new or old or Node()).name):
+            self._queue.add(maintenance.name)
+        for owner in () if new is None else holders(new):
+            self._queue.add(owner)  # it may be gone, and that is to be told
+
+    def _note_lease(self, old: Lease | None, new: Lease | None) -> None:
+        name = (new or old or Lease()).name
+        for maintenance in list(self._sight.maintenances.cache.all()):
+            if node_lease.name_of(maintenance.node) == name:
+                self._queue.add(maintenance.name)
+
+    # One look
+
+    async def _work(self, name: str) -> datetime | None:
+        maintenance = self._sight.maintenances.get(name)
+        if maintenance is None:
+            await self._forget(name)
+            return None
+        try:
+            return await self._go_on(maintenance)
+        except MaintenanceGone:
+            return None  # the watch is about to tell
+
+    async def _go_on(self, maintenance: NodeMaintenance) -> datetime | None:
+        """Perform one step after the other until there is none left; then tell how things stand."""
+        decision, seen = Decision(), Seen(maintenance=maintenance, now=self._clock.now())
+        try:
+            for _ in range(_MOST_STEPS):
+                seen = await self._look(maintenance)
+                decision = decide(seen)
+                try:
+                    if decision.step is None:
+                        return await self._rest(seen, decision)
+                    maintenance = await self._performer.perform(decision.step, seen)
+                except Conflict:
+                    maintenance = await self._sight.refresh(maintenance)
+        except (KubeError, LockHeld) as error:
+            await self._tell_failure(replace(seen, maintenance=maintenance), decision, error)
+            raise
+        raise RuntimeError(f"NodeMaintenance {maintenance.name} goes in circles; the last step was {decision.step}")
+
+    async def _look(self, maintenance: NodeMaintenance) -> Seen:
+        name = maintenance.node
+        node = await self._sight.node(name)
+        lease = await self._sight.lease(name)
+        is_taken = node is None or maintenance.is_leaving or maintenance.name in holders(node)
+        return Seen(
+            maintenance=maintenance,
+            node=node,
+            lease=lease,
+            drain=self._drains.seen(maintenance.name),
+            rivals=tuple(it for it in self._sight.maintenances_of(name) if it.name != maintenance.name),
+            objection="" if is_taken or node is None else await self._objection(node),
+            restored_at=self._performer.restored_at.get(maintenance.name),
+            now=self._clock.now(),
+        )
+
+    async def _forget(self, name: str) -> None:
+        """Stop what is done for a maintenance that is gone; tell of nodes that it left behind."""
+        await self._drains.stop(name)
+        self._status_written_at.pop(name, None)
+        self._performer.forget(name)
+        self._teller.forget(name)
+        for node in self._sight.nodes_held_by(name):
+            if await self._is_orphan(node, name):
+                self._teller.orphaned(node, name)
+
+    async def _is_orphan(self, node: Node, name: str) -> bool:
+        """Ask the server itself whether a node is held for a maintenance that does not exist: copies may be old."""
+        try:
+            self._sight.maintenances.note(await self._client.get(NODE_MAINTENANCES, name))
+        except NotFound:
+            found = self._sight.nodes.note(await self._client.get(NODES, node.name))
+            return name in holders(found)
+        self._queue.add(name)
+        return False
+
+    # What is told
+
+    async def _rest(self, seen: Seen, decision: Decision) -> datetime | None:
+        """Tell how things stand; return when to look again."""
+        if seen.maintenance.is_leaving and not decision.problem:
+            return decision.wakes_at
+        self._teller.stands(seen, told_after=BLOCKED_AFTER)
+        report = describe(seen, decision, lease_namespace=self.settings.lease_namespace)
+        status_at = await self._tell_status(seen.maintenance, report.status)
+        wakes = (decision.wakes_at, report.wakes_at, status_at)
+        return min((it for it in wakes if it is not None), default=None)
+
+    async def _tell_status(self, maintenance: NodeMaintenance, status: Status) -> datetime | None:
+        """Write the status at most once a second, but another phase at once; return when it is to be written."""
+        if change_of(maintenance, status, now=self._clock.now()) is None:
+            return None
+        written_at = self._status_written_at.get(maintenance.name)
+        if written_at is not None and status.phase == maintenance.status.phase:
+            due_in = _STATUS_AT_MOST_EVERY - timedelta(seconds=self._clock.monotonic() - written_at)
+            if due_in > timedelta():
+                return self._clock.now() + due_in
+        self._status_written_at[maintenance.name] = self._clock.monotonic()
+        self._teller.changes(maintenance, status)
+        await self._performer.write_status(maintenance, status)
+        return None
+
+    async def _tell_failure(self, seen: Seen, decision: Decision, error: HauloutError) -> None:
+        """Say in the status what went wrong, as far as that is possible."""
+        self._teller.fails_for_now(seen.maintenance, str(error))
+        if not seen.maintenance.status.phase:
+            return
+        decided = replace(decision, step=None)
+        report = describe(seen, decided, error=str(error), lease_namespace=self.settings.lease_namespace)
+        try:
+            await self._tell_status(seen.maintenance, report.status)
+        except (KubeError, MaintenanceGone) as another:
+            log.debug("NodeMaintenance %s: its status cannot be written: %s", seen.maintenance.name, another)
+
+
+async def _endless(run: Callable[[], Awaitable[None]]) -> None:
+    await run()

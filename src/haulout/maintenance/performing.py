@@ -1,0 +1,198 @@
+"""Performs steps: each is a write or two that carry what they rest on, and decides nothing.
+
+A step that finds the world other than it was when it was chosen changes nothing. The next look shows what is there.
+"""
+
+import logging
+from collections.abc import Callable
+from datetime import datetime
+
+from haulout.errors import AlreadyExists, KubeError, LockHeld, NotFound
+from haulout.kube import leases, locks
+from haulout.kube.client import Client
+from haulout.kube.objects import Lease, Node, RawObject
+from haulout.kube.patches import merge_patch, strategic_patch
+from haulout.kube.resources import NAMESPACES, NODES
+from haulout.maintenance import lease as node_lease
+from haulout.maintenance import steps
+from haulout.maintenance.decision import Seen
+from haulout.maintenance.drains import Drains
+from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, NodeMaintenance, Phase, Status
+from haulout.maintenance.sight import MaintenanceGone, Sight
+from haulout.maintenance.status import change_of
+from haulout.maintenance.telling import Teller
+
+log = logging.getLogger(__name__)
+
+
+class Performer:
+    """Does to the cluster what was decided; `before_drain` hears of a node before its pods leave, and may raise."""
+
+    def __init__(
+        self,
+        client: Client,
+        sight: Sight,
+        drains: Drains,
+        teller: Teller,
+        *,
+        lease_namespace: str,
+        before_drain: Callable[[str], object],
+    ) -> None:
+        self.restored_at: dict[str, datetime] = {}  # by maintenance: when its node had to be taken again
+        self._client = client
+        self._sight = sight
+        self._drains = drains
+        self._teller = teller
+        self._lease_namespace = lease_namespace
+        self._before_drain = before_drain
+
+    async def prepare(self) -> None:
+        """Make the namespace of the leases, or find that out when the first is taken."""
+        try:
+            await self._make_namespace()
+        except KubeError as error:
+            log.warning("namespace %s cannot be made now: %s", self._lease_namespace, error)
+
+    async def perform(self, step: steps.Step, seen: Seen) -> NodeMaintenance:
+        """Do it; return the maintenance as it is then."""
+        match step:
+            case steps.AddFinalizer():
+                return await self._set_finalizers(seen.maintenance, (*seen.maintenance.metadata.finalizers, FINALIZER))
+            case steps.Accept():
+                return await self._accept(seen.maintenance)
+            case steps.Hold(change, is_first):
+                return await self._hold(seen.maintenance, change, is_first=is_first)
+            case steps.RemoveFinalizer():
+                return await self._remove_finalizer(seen.maintenance)
+            case steps.TakeLease() | steps.ReleaseLease() | steps.Publish() | steps.Release():
+                await self._change_node(step, seen)
+            case _:
+                await self._change_drain(step, seen)
+        return seen.maintenance
+
+    async def write_status(self, maintenance: NodeMaintenance, status: Status) -> NodeMaintenance:
+        """Write the status, if it is another one."""
+        change = change_of(maintenance, status, now=self._client.clock.now())
+        return maintenance if change is None else await self._patch(maintenance, change, subresource="status")
+
+    def forget(self, name: str) -> None:
+        """Forget a maintenance."""
+        self.restored_at.pop(name, None)
+
+    # The maintenance itself
+
+    async def _accept(self, maintenance: NodeMaintenance) -> NodeMaintenance:
+        self._teller.begins(maintenance)
+        status = Status(phase=Phase.RUNNING, observed_generation=maintenance.metadata.generation)
+        return await self.write_status(maintenance, status)
+
+    async def _remove_finalizer(self, maintenance: NodeMaintenance) -> NodeMaintenance:
+        left = tuple(it for it in maintenance.metadata.finalizers if it != FINALIZER)
+        changed = await self._set_finalizers(maintenance, left)
+        if not left:
+            self._sight.maintenances.note_gone(changed)
+        self._teller.is_removed(maintenance)
+        return changed
+
+    async def _set_finalizers(self, maintenance: NodeMaintenance, finalizers: tuple[str, ...]) -> NodeMaintenance:
+        basis = {"uid": maintenance.uid, "resourceVersion": maintenance.resource_version}
+        return await self._patch(maintenance, {"metadata": basis | {"finalizers": finalizers or None}})
+
+    async def _patch(
+        self, maintenance: NodeMaintenance, change: RawObject, *, subresource: str = ""
+    ) -> NodeMaintenance:
+        patch = merge_patch(change)
+        try:
+            changed = await self._client.patch(NODE_MAINTENANCES, maintenance.name, patch, subresource=subresource)
+        except NotFound:
+            raise MaintenanceGone from None
+        return self._sight.maintenances.note(changed)
+
+    # The node and its lease
+
+    async def _hold(self, maintenance: NodeMaintenance, change: RawObject, *, is_first: bool) -> NodeMaintenance:
+        if is_first:
+            confirmed = await self._sight.confirmed(maintenance)
+            if confirmed.is_leaving != maintenance.is_leaving:
+                return confirmed
+            maintenance = confirmed
+        node = self._sight.nodes.note(await self._client.patch(NODES, maintenance.node, merge_patch(change)))
+        if not is_first:
+            self.restored_at[maintenance.name] = self._client.clock.now()
+            self._teller.restores(maintenance, node)
+        return maintenance
+
+    async def _change_node(
+        self, step: steps.TakeLease | steps.ReleaseLease | steps.Publish | steps.Release, seen: Seen
+    ) -> None:
+        name = seen.maintenance.node
+        match step:
+            case steps.TakeLease():
+                self._sight.leases.note(await self._taken_lease(_present(seen)))
+            case steps.ReleaseLease(lease):
+                await self._release_lease(lease)
+            case steps.Publish(change):
+                patch = strategic_patch(change)
+                self._sight.nodes.note(await self._client.patch(NODES, name, patch, subresource="status"))
+            case steps.Release(change):
+                node = self._sight.nodes.note(await self._client.patch(NODES, name, merge_patch(change)))
+                self._teller.gives_back(seen.maintenance, node)
+
+    async def _taken_lease(self, node: Node) -> Lease:
+        """Take the lease, or return whose it is."""
+        try:
+            return await self._acquired_lease(node)
+        except NotFound:
+            await self._make_namespace()
+            return await self._acquired_lease(node)
+        except LockHeld:  # our copy was too old to show that
+            name = node_lease.name_of(node.name)
+            found = await leases.find(self._client, name, namespace=self._lease_namespace)
+            if found is None:
+                raise
+            return found
+
+    async def _acquired_lease(self, node: Node) -> Lease:
+        return await locks.acquire(
+            self._client,
+            node_lease.name_of(node.name),
+            namespace=self._lease_namespace,
+            holder=node_lease.HOLDER,
+            duration=node_lease.DURATION,
+            owner=node_lease.owner_of(node),
+        )
+
+    async def _make_namespace(self) -> None:
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._lease_namespace}}
+        try:
+            await self._client.create(NAMESPACES, body)
+        except AlreadyExists:
+            return
+
+    async def _release_lease(self, lease: Lease) -> None:
+        try:
+            await locks.release(self._client, lease.name, namespace=lease.namespace, holder=node_lease.HOLDER)
+        except LockHeld as error:
+            log.info("lease %s stays: %s", lease.key, error)
+        self._sight.leases.note_gone(lease)
+
+    # The drain
+
+    async def _change_drain(self, step: steps.Step, seen: Seen) -> None:
+        name = seen.maintenance.name
+        match step:
+            case steps.StartDrain(policy, checkpoint):
+                self._drains.start(name, _present(seen), policy, checkpoint)
+            case steps.ChangePolicy(policy):
+                self._drains.change(name, policy)
+            case steps.BeginDrain():
+                self._before_drain(seen.maintenance.node)
+                self._drains.begin(name)
+            case steps.StopDrain():
+                await self._drains.stop(name)
+
+
+def _present(seen: Seen) -> Node:
+    if seen.node is None:
+        raise RuntimeError(f"there is no node {seen.maintenance.node} to do that with")
+    return seen.node

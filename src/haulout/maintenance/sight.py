@@ -1,0 +1,135 @@
+"""What the controller sees: maintenances, nodes and leases, from caches in which our own writes already count.
+
+A copy may be old. What is missing in it is asked for, and whoever is about to take a node asks the server itself
+whether its maintenance is still wanted (`confirmed`).
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+from haulout.drain import cordon
+from haulout.errors import HauloutError, KubeError, NotFound
+from haulout.kube import leases
+from haulout.kube.cache import Cache, as_is
+from haulout.kube.client import Client
+from haulout.kube.follow import Selection
+from haulout.kube.fresh import Fresh
+from haulout.kube.objects import Lease, Node
+from haulout.kube.resources import LEASES, NODES
+from haulout.maintenance import lease as node_lease
+from haulout.maintenance.decision import OWNER_PREFIX
+from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
+
+log = logging.getLogger(__name__)
+
+_BY_NODE = "node"
+_SYNCED_WITHIN = timedelta(seconds=10)
+
+
+class MaintenanceGone(HauloutError):
+    """The maintenance does not exist any more, or is another one."""
+
+
+class Sight:
+    """The copies, and what is asked when they do not tell."""
+
+    def __init__(self, client: Client, *, lease_namespace: str) -> None:
+        self._client = client
+        self._lease_namespace = lease_namespace
+        by_node = {_BY_NODE: _node_of}
+        self.maintenances = Fresh(Cache(client, Selection(NODE_MAINTENANCES), row=as_is, indexes=by_node))
+        self.nodes = Fresh(Cache(client, Selection(NODES), row=as_is))
+        self.leases = Fresh(Cache(client, Selection(LEASES, namespace=lease_namespace), row=as_is))
+
+    def runs(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+        """Return what must run for as long as anything is looked at."""
+        return self.maintenances.cache.run, self.nodes.cache.run, self.leases.cache.run
+
+    async def wait_synced(self) -> None:
+        """Wait for the maintenances; for the others only a while, since what is wrong can be told in the status."""
+        await self.maintenances.cache.wait_synced()
+        for cache in (self.nodes.cache, self.leases.cache):
+            try:
+                async with asyncio.timeout(_SYNCED_WITHIN.total_seconds()):
+                    await cache.wait_synced()
+            except TimeoutError:
+                log.warning("%s cannot be followed: %s", cache.resource, cache.health().problem)
+
+    def maintenances_of(self, node: str) -> tuple[NodeMaintenance, ...]:
+        """Return the maintenances of a node."""
+        return tuple(self.maintenances.cache.by(_BY_NODE, node))
+
+    async def confirmed(self, maintenance: NodeMaintenance) -> NodeMaintenance:
+        """Return a maintenance as the server has it right now."""
+        try:
+            found = await self._client.get(NODE_MAINTENANCES, maintenance.name)
+        except NotFound:
+            raise MaintenanceGone from None
+        if found.uid != maintenance.uid:
+            raise MaintenanceGone
+        return self.maintenances.note(found)
+
+    async def refresh(self, maintenance: NodeMaintenance) -> NodeMaintenance:
+        """Ask the server for a maintenance and its node, of which the copies have proved to be old."""
+        if self.nodes.get(maintenance.node) is not None:
+            try:
+                self.nodes.note(await self._client.get(NODES, maintenance.node))
+            except NotFound:
+                log.debug("node %s is gone", maintenance.node)
+        return await self.confirmed(maintenance)
+
+    async def node(self, name: str) -> Node | None:
+        """Return a node; None if there is none, which the server itself has said."""
+        health = self.nodes.cache.health()
+        if not health.synced:
+            raise KubeError(f"the nodes are not known: {health.problem or 'they are still being read'}")
+        if not name:
+            return None
+        node = self.nodes.get(name)
+        if node is not None:
+            return node
+        try:
+            return self.nodes.note(await self._client.get(NODES, name))
+        except NotFound:
+            return None
+
+    async def lease(self, node: str) -> Lease | None:
+        """Return the lease of a node."""
+        if not node:
+            return None
+        if self.leases.cache.health().synced:
+            return self.leases.get(node_lease.key_of(node, namespace=self._lease_namespace))
+        return await leases.find(self._client, node_lease.name_of(node), namespace=self._lease_namespace)
+
+    def nodes_held_by(self, maintenance: str) -> list[Node]:
+        """Return the nodes that are kept cordoned in the name of a maintenance."""
+        return [node for node in self.nodes.cache.all() if maintenance in holders(node)]
+
+
+def holders(node: Node) -> tuple[str, ...]:
+    """Return the names of the maintenances that keep a node cordoned, as far as that can be read."""
+    if cordon.MARK not in node.metadata.annotations:
+        return ()
+    try:
+        mark = cordon.cordon_of(node)
+    except cordon.BadMark:
+        return ()
+    owners = () if mark is None else tuple(mark.owners)
+    return tuple(it.removeprefix(OWNER_PREFIX) for it in owners if it.startswith(OWNER_PREFIX))
+
+
+def changed_for_us(old: Node | None, new: Node | None) -> bool:
+    """Tell whether a maintenance wants to hear of a change of a node: heartbeats are none."""
+    return old is None or new is None or _of_interest(old) != _of_interest(new)
+
+
+def _of_interest(node: Node) -> tuple[object, ...]:
+    conditions = tuple((it.type, it.status) for it in node.status.conditions)
+    metadata = node.metadata
+    return node.uid, node.spec, metadata.labels, metadata.annotations.get(cordon.MARK), conditions
+
+
+def _node_of(maintenance: NodeMaintenance) -> tuple[str, ...]:
+    return (maintenance.node,)

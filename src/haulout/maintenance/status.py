@@ -1,0 +1,268 @@
+"""What the status of a NodeMaintenance says: a function of what was seen and decided, and of what it said before.
+
+The fields of the Node Maintenance Operator keep their meaning. What went wrong goes from `lastError` when it is over;
+`drainProgress` stays within 0 and 100; `totalpods` and `evictionPods` are counted once. The conditions say the same in
+more words, and `blockers` what stands in the way.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+
+from haulout.drain import cordon
+from haulout.drain.cordon import BadMark
+from haulout.drain.progress import Progress, Standing
+from haulout.kube.objects import RawObject
+from haulout.kube.patches import difference
+from haulout.kube.timestamps import whole_seconds
+from haulout.maintenance import lease
+from haulout.maintenance.decision import LEASE_LOST, Cause, Decision, Seen, owner_name
+from haulout.maintenance.resource import (
+    ConditionType,
+    DrainStatus,
+    NodeMaintenance,
+    Phase,
+    PodReference,
+    Status,
+    StatusBlocker,
+    StatusCondition,
+)
+
+BLOCKED_AFTER = timedelta(seconds=30)  # what stands in the way so long is told as an error, too
+_MOST_BLOCKERS = 50
+_MINUTE = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """A status, and when it will say something else though nothing happens."""
+
+    status: Status
+    wakes_at: datetime | None
+
+
+def describe(seen: Seen, decision: Decision, *, error: str = "", lease_namespace: str = lease.NAMESPACE) -> Report:
+    """Return what the status should say; `error` is what went wrong on the way."""
+    said = seen.maintenance.status
+    progress = None if seen.drain is None else seen.drain.progress
+    phase = _phase(seen, decision)
+    pending = said.pending_pods_refs if progress is None else tuple(_reference(pod.pod) for pod in progress.pods)
+    standing = () if progress is None else tuple(sorted(progress.blockers, key=lambda it: it.since))
+    status = Status(
+        phase=phase,
+        drain_progress=100
+        if phase is Phase.SUCCEEDED
+        else said.drain_progress
+        if progress is None
+        else progress.percent,
+        last_update=said.last_update,
+        last_error=_last_error(seen, decision, error, standing),
+        pending_pods=tuple(it.name for it in pending),
+        pending_pods_refs=pending,
+        total_pods=said.total_pods or (seen.drain.on_node if seen.drain else 0),
+        eviction_pods=said.eviction_pods or (progress.total if progress else 0),
+        error_on_lease_count=decision.lease_failures or _kept_count(seen, decision),
+        observed_generation=seen.maintenance.metadata.generation,
+        next_look=_next_look(seen, decision, progress),
+        conditions=tuple(_conditions(seen, decision, phase, lease_namespace)),
+        blockers=tuple(map(_blocker, standing[:_MOST_BLOCKERS])),
+        drain=said.drain if progress is None else _drain(seen, progress),
+    )
+    becomes_error = (it.since + BLOCKED_AFTER for it in standing if not it.blocker.is_progress)
+    return Report(status, min((it for it in becomes_error if it > seen.now), default=None))
+
+
+def change_of(maintenance: NodeMaintenance, status: Status, *, now: datetime) -> RawObject | None:
+    """Return the merge patch that makes the status of `maintenance` say this; None if it does."""
+    said = _written(maintenance.status)
+    wanted = _written(msgspec.structs.replace(status, last_update=maintenance.status.last_update))
+    if said == wanted:
+        return None
+    wanted["lastUpdate"] = whole_seconds(now)
+    metadata = {"uid": maintenance.uid, "resourceVersion": maintenance.resource_version}
+    return {"metadata": metadata, "status": difference(said, wanted)}
+
+
+def _written(status: Status) -> RawObject:
+    written: RawObject = msgspec.to_builtins(status, builtin_types=(datetime,))
+    return _with_whole_seconds(written)
+
+
+def _with_whole_seconds(value: RawObject) -> RawObject:
+    """Write instants as the API server keeps them, so that what it returns equals what was sent."""
+    return {key: _plain(each) for key, each in value.items()}
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return whole_seconds(value)
+    if isinstance(value, dict):
+        return _with_whole_seconds(value)
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value
+
+
+# The old fields
+
+
+def _phase(seen: Seen, decision: Decision) -> Phase:
+    if decision.failure is not None:
+        return Phase.FAILED
+    drain, said = seen.drain, seen.maintenance.status.phase
+    if drain is not None and drain.outcome is not None and drain.outcome.is_drained:
+        return Phase.SUCCEEDED
+    # Whoever takes over has not looked yet, and until then what was said holds.
+    looked = drain is not None and bool(drain.progress.pods) and not drain.is_waiting
+    return Phase.SUCCEEDED if said == Phase.SUCCEEDED and not looked else Phase.RUNNING
+
+
+def _last_error(seen: Seen, decision: Decision, error: str, standing: Iterable[Standing]) -> str:
+    if error or decision.failure or decision.problem:
+        return error or (decision.failure.text if decision.failure else decision.problem)
+    if seen.drain is not None and seen.drain.progress.trouble:
+        return seen.drain.progress.trouble
+    long = (it for it in standing if not it.blocker.is_progress and it.since + BLOCKED_AFTER <= seen.now)
+    return next((str(it.blocker) for it in long), "")
+
+
+def _kept_count(seen: Seen, decision: Decision) -> int:
+    """Return the number of lease failures that a failed maintenance goes on telling."""
+    is_lost = decision.failure is not None and decision.failure.cause is Cause.LEASE_LOST
+    return seen.maintenance.status.error_on_lease_count if is_lost else 0
+
+
+def _reference(pod: str) -> PodReference:
+    namespace, _, name = pod.rpartition("/")
+    return PodReference(namespace=namespace, name=name)
+
+
+# The new ones
+
+
+def _next_look(seen: Seen, decision: Decision, progress: Progress | None) -> datetime | None:
+    """Return by when things are looked at again; in whole minutes, or the status would change with each look."""
+    looks = [decision.wakes_at] if decision.wakes_at else []
+    looks += [pod.next_at for pod in progress.pods if pod.next_at] if progress else []
+    later = [it for it in looks if it > seen.now]
+    if not later:
+        return None
+    soonest = min(later).replace(second=0, microsecond=0)
+    return soonest + _MINUTE
+
+
+def _blocker(standing: Standing) -> StatusBlocker:
+    blocker = standing.blocker
+    return StatusBlocker(
+        kind=blocker.kind,
+        pod=blocker.pod,
+        object=blocker.object,
+        workload=blocker.workload,
+        reason=blocker.reason,
+        advice=blocker.advice,
+        since=standing.since,
+    )
+
+
+def _drain(seen: Seen, progress: Progress) -> DrainStatus:
+    if seen.drain is None or seen.drain.is_waiting:
+        return DrainStatus(warning=progress.warning)
+    checkpoint = progress.checkpoint
+    return DrainStatus(
+        start_time=checkpoint.started,
+        deadline=progress.deadline,
+        gone=progress.gone,
+        leaving=progress.leaving,
+        returning=progress.returning,
+        warning=progress.warning,
+        turns=dict(checkpoint.since),
+    )
+
+
+def _conditions(seen: Seen, decision: Decision, phase: Phase, lease_namespace: str) -> Iterable[StatusCondition]:
+    failure = decision.failure
+    yield _condition(
+        seen, ConditionType.LEASED, *_leased(seen, decision, lease_namespace), at=decision.lease_lost_since
+    )
+    yield _condition(seen, ConditionType.CORDONED, *_cordoned(seen))
+    yield _condition(seen, ConditionType.DRAINED, *_drained(seen, decision, phase))
+    if failure is not None:
+        yield _condition(seen, ConditionType.FAILED, True, failure.cause, failure.text)
+    elif seen.maintenance.status.condition(ConditionType.FAILED) is not None:
+        yield _condition(seen, ConditionType.FAILED, False, "Resumed", "what made it fail is over, or was edited")
+
+
+def _condition(
+    seen: Seen,
+    kind: ConditionType,
+    is_true: bool,  # noqa: FBT001 - the status of the condition
+    reason: str,
+    message: str,
+    *,
+    at: datetime | None = None,
+) -> StatusCondition:
+    said = seen.maintenance.status.condition(kind)
+    status = str(is_true)
+    since = said.last_transition_time if said is not None and said.status == status else at or seen.now
+    return StatusCondition(
+        type=kind,
+        status=status,
+        reason=reason,
+        message=message,
+        last_transition_time=since,
+        observed_generation=seen.maintenance.metadata.generation,
+    )
+
+
+def _leased(seen: Seen, decision: Decision, namespace: str) -> tuple[bool, str, str]:
+    key = lease.key_of(seen.maintenance.node, namespace=namespace)
+    tenure = seen.tenure
+    if tenure.is_ours:
+        return True, "Acquired", f"holds lease {key}"
+    if tenure.is_others:
+        reason = LEASE_LOST if decision.lease_lost_since else "HeldByOther"
+        return False, reason, f"lease {key} is held by {tenure.holder}"
+    return False, "NotAcquired", f"lease {key} is not held yet"
+
+
+def _cordoned(seen: Seen) -> tuple[bool, str, str]:
+    node = seen.node
+    if node is None:
+        return False, "NodeMissing", "there is no such node"
+    try:
+        mark = cordon.cordon_of(node)
+    except BadMark as error:
+        return False, "MarkUnreadable", str(error)
+    owner = owner_name(seen.maintenance)
+    if mark is None or owner not in mark.owners:
+        return False, "NotHeld", f"node {node.name} is not held by this maintenance"
+    others = [it for it in mark.owners if it != owner]
+    with_whom = f", together with {', '.join(others)}" if others else ""
+    return True, "Cordoned", f"node {node.name} takes no new pods{with_whom}"
+
+
+def _drained(seen: Seen, decision: Decision, phase: Phase) -> tuple[bool, str, str]:
+    drain = seen.drain
+    if decision.failure is not None:
+        return False, decision.failure.cause, decision.failure.text
+    if phase is Phase.SUCCEEDED:
+        why = drain.outcome.why if drain is not None and drain.outcome is not None else ""
+        said = seen.maintenance.status.condition(ConditionType.DRAINED)
+        return True, "DrainCompleted", why or (said.message if said else "no pods are left that were to leave")
+    if decision.problem or drain is None or drain.is_waiting:
+        return False, "Waiting", f"waits for {decision.waits_for or 'its turn'}"
+    progress = drain.progress
+    blocked = [it for it in progress.blockers if not it.blocker.is_progress]
+    return False, "Blocked" if blocked else "DrainInProgress", _sentence(progress, blocked)
+
+
+def _sentence(progress: Progress, blocked: list[Standing]) -> str:
+    text = f"{progress.gone} of {progress.total} pods have left"
+    if progress.leaving:
+        text += f", {progress.leaving} are leaving"
+    if blocked:
+        whom = dict.fromkeys(it.blocker.object or it.blocker.reason for it in blocked)
+        text += f", {len(blocked)} blocked by {', '.join(whom)}"
+    return text

@@ -1,0 +1,97 @@
+"""The steps on the way into a maintenance and out of it: values, which `decision` chooses and `controller` performs."""
+
+from dataclasses import dataclass
+
+from haulout.drain.memory import Checkpoint
+from haulout.drain.policy import Policy
+from haulout.kube.objects import Lease, RawObject
+
+
+@dataclass(frozen=True, slots=True)
+class AddFinalizer:
+    """Make sure that we are asked before the object goes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Write the first status."""
+
+
+@dataclass(frozen=True, slots=True)
+class StartDrain:
+    """Look at the node's pods, and let none leave yet."""
+
+    policy: Policy
+    checkpoint: Checkpoint | None
+
+
+@dataclass(frozen=True, slots=True)
+class ChangePolicy:
+    """Let the drain go on by another policy."""
+
+    policy: Policy
+
+
+@dataclass(frozen=True, slots=True)
+class BeginDrain:
+    """Let pods leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopDrain:
+    """Ask no further pod to leave."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakeLease:
+    """Take or renew the node's lease."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """Cordon, taint and label the node in our name; `is_first` if we did not hold it yet."""
+
+    change: RawObject
+    is_first: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Publish:
+    """Write conditions of the node."""
+
+    change: RawObject
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give back what is ours on the node."""
+
+    change: RawObject
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseLease:
+    """Give the node's lease back."""
+
+    lease: Lease
+
+
+@dataclass(frozen=True, slots=True)
+class RemoveFinalizer:
+    """Let the object go."""
+
+
+Step = (
+    AddFinalizer
+    | Accept
+    | StartDrain
+    | ChangePolicy
+    | BeginDrain
+    | StopDrain
+    | TakeLease
+    | Hold
+    | Publish
+    | Release
+    | ReleaseLease
+    | RemoveFinalizer
+)

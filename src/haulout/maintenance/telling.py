@@ -1,0 +1,135 @@
+"""What people are told by events and in the log, as a maintenance goes from one state to the next.
+
+Reasons, types and messages of the first five are the Node Maintenance Operator's. Events about cluster-scoped objects
+are in the namespace `default`.
+"""
+
+import logging
+from datetime import timedelta
+from typing import NamedTuple
+
+from haulout.drain.progress import Standing
+from haulout.kube.events import EventRecorder, EventType, reference
+from haulout.kube.objects import Node
+from haulout.kube.resources import NODES
+from haulout.maintenance.decision import Seen
+from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Phase, Status
+
+log = logging.getLogger(__name__)
+
+
+class _Event(NamedTuple):
+    type: EventType
+    reason: str
+    note: str
+    action: str
+
+
+_BEGIN = _Event("Normal", "BeginMaintenance", "Begin a node maintenance", "Begin")
+_SUCCEED = _Event("Normal", "SucceedMaintenance", "Node maintenance was succeeded", "Drain")
+_FAIL = _Event("Warning", "FailedMaintenance", "Failed a node maintenance", "Fail")
+_REMOVE = _Event("Normal", "RemovedMaintenance", "Removed a node maintenance", "End")
+_UNCORDON = _Event("Normal", "UncordonNode", "Uncordon a node", "Uncordon")
+
+
+class Teller:
+    """Tells of maintenances; it forgets them by name."""
+
+    def __init__(self, events: EventRecorder) -> None:
+        self._events = events
+        self._told: set[tuple[str, ...]] = set()  # the name of a maintenance, and what is told of it once
+
+    def stands(self, seen: Seen, *, told_after: timedelta) -> None:
+        """Tell what has stood in the way for so long, and in the log that a drain takes its time."""
+        drain, maintenance = seen.drain, seen.maintenance
+        if drain is None or drain.is_waiting:
+            return
+        for standing in drain.progress.blockers:
+            if not standing.blocker.is_progress and standing.since + told_after <= seen.now:
+                self._blocked(maintenance, standing)
+        is_slow = drain.outcome is None and drain.progress.started + told_after <= seen.now
+        if is_slow and self._is_new(maintenance.name, "slow"):
+            # Scripts of the Node Maintenance Operator's users look for these words.
+            self._log(maintenance, "Reconciling with fixed duration: the node is not drained yet")
+
+    def begins(self, maintenance: NodeMaintenance) -> None:
+        """Tell that a maintenance was accepted."""
+        reason = f": {maintenance.spec.reason}" if maintenance.spec.reason else ""
+        self._log(maintenance, f"begins{reason}")
+        self._tell(maintenance, _BEGIN)
+
+    def changes(self, maintenance: NodeMaintenance, status: Status) -> None:
+        """Tell of the way from one status to the next."""
+        before, after = maintenance.status.phase, status.phase
+        if before == after or not before:
+            return
+        if after == Phase.SUCCEEDED:
+            self._tell(maintenance, _SUCCEED)
+        elif after == Phase.FAILED:
+            self._tell(maintenance, _FAIL)
+        why = f": {status.last_error}" if status.last_error else ""
+        self._log(maintenance, f"goes from {before} to {after}{why}")
+
+    def fails_for_now(self, maintenance: NodeMaintenance, problem: str) -> None:
+        """Tell that something went wrong, and is tried again."""
+        self._tell(maintenance, _Event("Warning", "MaintenanceError", problem, "Retry"))
+
+    def restores(self, maintenance: NodeMaintenance, node: Node) -> None:
+        """Tell that somebody gave a node back that is in maintenance, and that it was taken again."""
+        note = f"node {node.name} was changed during its maintenance, and is cordoned and tainted again"
+        advice = f"to end the maintenance: kubectl delete nm {maintenance.name}"
+        self._tell(maintenance, _Event("Warning", "CordonRestored", f"{note}; {advice}", "Cordon"))
+        self._log(maintenance, f"was undone by somebody, and holds node {node.name} again")
+
+    def gives_back(self, maintenance: NodeMaintenance, node: Node) -> None:
+        """Tell what became of the node."""
+        if node.spec.unschedulable:
+            note = "the node stays cordoned: it was before its maintenance, or another one holds it"
+            self._about(node, _Event("Normal", "CordonKept", note, "Release"))
+        else:
+            self._about(node, _UNCORDON)
+        self._log(maintenance, "lets go of it" + ("; it stays cordoned" if node.spec.unschedulable else ""))
+
+    def is_removed(self, maintenance: NodeMaintenance) -> None:
+        """Tell that a maintenance is over."""
+        self._tell(maintenance, _REMOVE)
+        self._log(maintenance, "is over")
+        self.forget(maintenance.name)
+
+    def orphaned(self, node: Node, name: str) -> None:
+        """Tell that a node is kept cordoned in the name of a maintenance that does not exist."""
+        if not self._is_new(name, "orphaned", node.uid):
+            return
+        note = f"kept cordoned for NodeMaintenance {name}, which does not exist any more"
+        advice = f"if nobody works on it: haulout uncordon {node.name}"
+        self._about(node, _Event("Warning", "OrphanedCordon", f"{note}; {advice}", "Report"))
+        log.warning("node %s is %s; %s", node.name, note, advice, extra={"node": node.name})
+
+    def forget(self, name: str) -> None:
+        """Forget what was told of a maintenance, but not of what it left behind."""
+        self._told = {key for key in self._told if key[0] != name or key[1] == "orphaned"}
+
+    def _blocked(self, maintenance: NodeMaintenance, standing: Standing) -> None:
+        blocker = standing.blocker
+        if self._is_new(maintenance.name, blocker.uid, blocker.kind, blocker.object):
+            self._log(maintenance, f"is blocked: {blocker}")
+            self._tell(maintenance, _Event("Warning", "DrainBlocked", str(blocker), "Drain"))
+
+    def _is_new(self, *what: str) -> bool:
+        """Tell whether this was not told yet, and take note of it."""
+        if what in self._told:
+            return False
+        self._told.add(what)
+        return True
+
+    def _tell(self, maintenance: NodeMaintenance, event: _Event) -> None:
+        regarding = reference(NODE_MAINTENANCES, maintenance)
+        self._events.record(regarding, type=event.type, reason=event.reason, note=event.note, action=event.action)
+
+    def _about(self, node: Node, event: _Event) -> None:
+        regarding = reference(NODES, node)
+        self._events.record(regarding, type=event.type, reason=event.reason, note=event.note, action=event.action)
+
+    def _log(self, maintenance: NodeMaintenance, words: str) -> None:
+        extra = {"maintenance": maintenance.name, "node": maintenance.node}
+        log.info("NodeMaintenance %s of node %s: %s", maintenance.name, maintenance.node, words, extra=extra)
