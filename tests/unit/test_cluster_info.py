@@ -68,14 +68,20 @@ You are    alice (groups: ops, system:authenticated)
 Namespace  shop
 
 Permissions
+  ✓ see and hold maintenances      nodemaintenances.nodemaintenance.medik8s.io: get, list, watch, patch
+  ✓ tell how they stand            nodemaintenances.nodemaintenance.medik8s.io/status: patch
   ✓ see nodes                      nodes: get, list, watch
   ✓ cordon, taint and label nodes  nodes: patch
   ✓ set conditions of nodes        nodes/status: patch
   ✓ see pods                       pods: get, list, watch
   ✓ evict pods                     pods/eviction: create
+  ✓ delete pods by policy          pods: delete
+  ✓ tell pods of DaemonSets        daemonsets.apps: get
   ✓ see disruption budgets         poddisruptionbudgets.policy: get, list, watch
-  ✓ lead, and lock nodes           leases.coordination.k8s.io in shop: get, list, watch, create, patch, delete
-  ✓ tell people by events          events.events.k8s.io: create, patch
+  ✓ see namespaces, make one       namespaces: get, create
+  ✓ lock nodes                     leases.coordination.k8s.io in medik8s-leases: get, list, watch, create, patch, delete
+  ✓ lead                           leases.coordination.k8s.io in shop: get, create, patch
+  ✓ tell people by events          events.events.k8s.io in default: create, patch
 
 Optional custom resources
   ✓ NodeMaintenance     maintenance on a person's order (on: nodemaintenance.medik8s.io/v1beta1)
@@ -239,6 +245,11 @@ async def test_the_manifest_grants_what_is_missing(clock: Clock) -> None:
     assert rules == [
         ("ClusterRole", [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]),
         ("Role", [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["patch"]}]),
+        ("Role", [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["patch"]}]),
+    ]
+    assert [each["metadata"]["namespace"] for each in objects if each["kind"] == "Role"] == [
+        "haulout",
+        "medik8s-leases",
     ]
 
 

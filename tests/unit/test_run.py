@@ -1,6 +1,7 @@
 """`haulout run --sandbox` as a person meets it: what it prints, what can be done with it, and how it ends."""
 
 import asyncio
+import json
 import os
 import signal
 import socket
@@ -12,8 +13,10 @@ import pytest
 
 from haulout.cli import main
 from haulout.errors import TooManyRequests
-from haulout.kube.objects import RawObject
+from haulout.kube.client import Client
+from haulout.kube.objects import Node, RawObject
 from haulout.kube.resources import NODES, PODS, Resource
+from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
 from haulout.sandbox.kubeconfig import claimed
 from haulout.sandbox.scenarios.loading import builtin_names
 from support.sandboxes import PATIENCE_SECONDS, left_in, sandbox
@@ -56,13 +59,25 @@ def test_help_names_every_scenario(run: Run) -> None:
 # What makes no sense
 
 
-def test_without_a_sandbox_there_is_nothing_to_run_yet(run: Run) -> None:
+def test_without_a_way_to_a_cluster_it_says_so_in_one_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", "/nowhere/kubeconfig")
     code, out, err = run()
-    assert (code, out) == (2, "")
-    assert err == (
-        "haulout: there is no operator yet to run on a cluster of yours, it comes with the next releases; 'haulout run "
-        "--sandbox' starts a cluster to try things on. See 'haulout run --help'.\n"
-    )
+    assert (code, out, err.count("\n")) == (2, "", 1)
+    assert err.startswith("haulout: no way to a cluster: ")
+
+
+@pytest.mark.parametrize(
+    ("typed", "problem"),
+    [
+        (("--nodes", "3"), "--nodes: only with --sandbox"),
+        (("--no-operator",), "--no-operator: only with --sandbox"),
+        (("--sandbox", "--context", "prod"), "--context: not with --sandbox, which brings its own cluster"),
+        (("--sandbox", "--log-format", "json"), "--log-format: not with --sandbox, which brings its own cluster"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(run: Run, typed: tuple[str, ...], problem: str) -> None:
+    code, _, err = run(*typed)
+    assert (code, err) == (2, f"haulout: {problem}. See 'haulout run --help'.\n")
 
 
 @pytest.mark.parametrize(
@@ -150,6 +165,16 @@ def test_a_kubeconfig_that_cannot_be_written_is_told_before_anything_starts(run:
 # What runs
 
 
+async def until_blocked(client: Client) -> NodeMaintenance:
+    """Return the first maintenance that something stands in the way of."""
+    async with client.watch(NODE_MAINTENANCES, initial_list=True) as events:
+        async for event in events:
+            found = getattr(event, "object", None)
+            if isinstance(found, NodeMaintenance) and found.status.blockers:
+                return found
+    raise AssertionError("the watch ended")
+
+
 @pytest.mark.real_time
 async def test_it_comes_up_can_be_used_and_leaves_nothing_behind(tmp_path: Path) -> None:
     with sandbox(tmp_path, "--nodes", "3", "--zones", "2", "--pods-per-node", "5", "--seed", "7") as running:
@@ -158,8 +183,8 @@ async def test_it_comes_up_can_be_used_and_leaves_nothing_behind(tmp_path: Path)
         assert "Scenario    default, seed 7\n" in said
         assert f"export KUBECONFIG={tmp_path}/.cache/haulout/sandbox.kubeconfig" in said
         assert "kubectl get nodes" in said
-        assert "There is no operator in it yet" in said
-        blocked = next(line.split()[2] for line in running.said if "kubectl drain" in line)
+        order = next(json.loads(line.split("'")[1]) for line in running.said if "kubectl apply" in line)
+        blocked = order["spec"]["nodeName"]
         async with running.client() as client, asyncio.timeout(PATIENCE_SECONDS):
             nodes = await client.list(NODES)
             assert [node.name for node in nodes.items] == ["general-01", "general-02", "large-01"]
@@ -170,6 +195,16 @@ async def test_it_comes_up_can_be_used_and_leaves_nothing_behind(tmp_path: Path)
             note = {"metadata": {"name": "note", "namespace": "shop"}, "data": {"a": "b"}}
             await client.create(CONFIG_MAPS, note, namespace="shop")
             assert (await client.get(CONFIG_MAPS, "note", namespace="shop"))["data"] == {"a": "b"}
+            await client.create(NODE_MAINTENANCES, order)
+            assert [it.object for it in (await until_blocked(client)).status.blockers] == [
+                "PodDisruptionBudget bank/ledger"
+            ]
+            await client.delete(NODE_MAINTENANCES, order["metadata"]["name"])
+            async with client.watch(NODES, fields=f"metadata.name={blocked}", initial_list=True) as events:
+                async for event in events:
+                    found = getattr(event, "object", None)
+                    if isinstance(found, Node) and not found.spec.unschedulable:
+                        break
         assert running.end(signal.SIGINT) == 0
         assert running.said[-1] == "Ended."
         assert left_in(tmp_path) == []

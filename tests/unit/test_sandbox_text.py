@@ -17,12 +17,17 @@ SITE = Site(Mock(), "https://127.0.0.1:6443", Path("/home/ada lovelace/kc"))
 LOADED = parse(b"pools: [{name: a}]", file="s.yaml", name="storm")
 
 
-def said(*, speed: float = 1.0, has_kubectl: bool = True, **found: Any) -> list[str]:
+def said(*, speed: float = 1.0, has_kubectl: bool = True, with_operator: bool = False, **found: Any) -> list[str]:
     """Return the lines, without colours."""
     usual = {"nodes": 3, "zones": 2, "pods": 5, "running": 5, "budgets": 2, "first_node": "n1", "blocked": None}
     shown = Overview(**{**usual, **found})
     text = sandbox_text.as_text(
-        shown, SITE, Plan(loaded=LOADED, seed=4, speed=speed), seconds=1.26, has_kubectl=has_kubectl
+        shown,
+        SITE,
+        Plan(loaded=LOADED, seed=4, speed=speed),
+        seconds=1.26,
+        has_kubectl=has_kubectl,
+        with_operator=with_operator,
     )
     return click.unstyle(text).splitlines()
 
@@ -40,8 +45,20 @@ def test_it_says_what_there_is_what_to_try_and_how_it_ends() -> None:
         "  kubectl get pods -A -o wide",
         "  kubectl drain n1 --ignore-daemonsets --force --timeout=60s",
         "",
-        "There is no operator in it yet: Haulout's own work on nodes comes with the next releases.",
         "Ready after 1.3 s. Ctrl-C ends it and leaves nothing behind.",
+    ]
+
+
+def test_with_the_operator_an_order_is_tried_instead_of_a_drain() -> None:
+    order = (
+        '{"apiVersion":"nodemaintenance.medik8s.io/v1beta1","kind":"NodeMaintenance","metadata":{"name":"try-n1"},'
+        '"spec":{"nodeName":"n1","reason":"to see how it goes"}}'
+    )
+    assert said(with_operator=True)[7:11] == [
+        "  kubectl get nodes",
+        f"  echo '{order}' | kubectl apply -f -",
+        "  kubectl get nodemaintenances --watch",
+        "  kubectl delete nodemaintenance try-n1  # gives the node back",
     ]
 
 
@@ -59,7 +76,7 @@ def test_it_says_what_is_special() -> None:
     assert shown[1] == "Scenario    storm, seed 4, 60 times faster than life"
     assert shown[9:12] == [
         "  kubectl drain n2 --ignore-daemonsets --force --timeout=60s",
-        "  # the last one meets the budget of bank/ledger, which will not let it",
+        "  # it meets the budget of bank/ledger, which will not let it",
         "  # kubectl is not on your PATH: https://kubernetes.io/docs/tasks/tools",
     ]
 

@@ -15,6 +15,7 @@ import click
 
 from haulout.cli import options
 from haulout.cli.cluster_info import cluster_info
+from haulout.cli.manifests import manifests
 from haulout.cli.run import run
 from haulout.cli.terminal import printable
 from haulout.cli.version import version
@@ -48,6 +49,7 @@ def haulout(ctx: click.Context) -> None:
 
 
 haulout.add_command(cluster_info)
+haulout.add_command(manifests)
 haulout.add_command(run)
 haulout.add_command(version)
 

@@ -25,7 +25,7 @@ def cluster(command: Command) -> Command:
                 "-n",
                 "--namespace",
                 metavar="NAME",
-                callback=_checked_namespace,
+                callback=checked_namespace,
                 help="Namespace of the operator, instead of the context's or the pod's.",
             ),
         )
@@ -34,7 +34,8 @@ def cluster(command: Command) -> Command:
     return command
 
 
-def _checked_namespace(_ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:
+def checked_namespace(_ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:
+    """Refuse what cannot be the name of a namespace; for an option's callback."""
     if name is not None and not _NAMESPACE.fullmatch(name):
         raise click.BadParameter(
             f"{name!r} is no name of a namespace: a-z, 0-9 and - only, at most 63, - not at an end"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import msgspec
 
-from haulout.cli import needs
+from haulout.app import needs
+from haulout.app.needs import FEATURES, Feature
 from haulout.cli.connect import Session
-from haulout.cli.needs import FEATURES, Feature
 from haulout.cli.terminal import Marks, aligned, printable
 from haulout.errors import (
     ApiError,

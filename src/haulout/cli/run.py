@@ -1,4 +1,4 @@
-"""`haulout run`: today a cluster to try things on, in this process; the operator joins it in the next releases."""
+"""`haulout run`: the operator on a cluster; or a cluster to try it on, with the operator in it, in this process."""
 
 import math
 import os
@@ -15,6 +15,18 @@ if TYPE_CHECKING:  # heavy: the sandbox is imported when it is asked for
     from haulout.sandbox.site import Plan
 
 _MOST_PORT = 65_535
+_SANDBOX_ONLY = (
+    "no_operator",
+    "nodes",
+    "zones",
+    "pods_per_node",
+    "seed",
+    "speed",
+    "scenario",
+    "write_kubeconfig",
+    "port",
+)
+_CLUSTER_ONLY = ("kubeconfig", "context", "namespace", "log_format")
 
 Check = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -30,10 +42,15 @@ def _from(least: int, most: int, hint: str) -> Check:
     return check
 
 
-@click.command("run", short_help="Run a cluster to try things on, in this process.")
+@click.command("run", short_help="Run the operator, or with --sandbox a cluster to try it on.")
+@options.cluster
 @click.option(
-    "--sandbox", is_flag=True, help="Start a cluster in this process. Without it there is nothing to run yet."
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Of the operator's log on stderr. [default: text on a terminal, json elsewhere]",
 )
+@click.option("--sandbox", is_flag=True, help="Start a cluster in this process, with the operator in it.")
+@click.option("--no-operator", is_flag=True, help="With --sandbox: only the cluster.")
 @click.option(
     "--nodes",
     type=int,
@@ -86,9 +103,16 @@ def _from(least: int, most: int, hint: str) -> Check:
     help="Port of the API server on this machine, instead of any that is free.",
 )
 @options.verbose
+@click.pass_context
 def run(  # noqa: PLR0913 - one for each option
+    ctx: click.Context,
     *,
+    kubeconfig: str | None,
+    context: str | None,
+    namespace: str | None,
+    log_format: str | None,
     sandbox: bool,
+    no_operator: bool,
     nodes: int | None,
     zones: int | None,
     pods_per_node: int | None,
@@ -98,37 +122,87 @@ def run(  # noqa: PLR0913 - one for each option
     write_kubeconfig: Path | None,
     port: int,
 ) -> None:
-    """Run a cluster to try things on, in this process, until Ctrl-C.
+    """Run the operator until Ctrl-C or SIGTERM.
 
-    It is a Kubernetes API server with nodes, a scheduler and controllers, all in memory: kubectl cannot tell it from a
-    real one in daily use. It prints how to reach it. Nothing is left behind when it ends.
+    It works on the cluster that --kubeconfig and --context name or, in a pod, on the pod's own. Any number may run: one
+    leads, the others wait. NodeMaintenances are seen to where their CustomResourceDefinition is installed.
 
-    There is no operator in it yet: Haulout's own work on nodes comes with the next releases.
+    With --sandbox it brings the cluster along: an API server with nodes, a scheduler and controllers, all in memory.
+    kubectl cannot tell it from a real one in daily use. It prints how to reach it, and leaves nothing behind.
+
+    \b
+    Environment:
+      NODE_NAME        the node that this process runs on: before it is drained, another leads
+      LEASE_NAMESPACE  where the leases of nodes are, instead of medik8s-leases
 
     \b
     Exit codes:
       0  it ran and was told to end, by Ctrl-C or SIGTERM
+      1  the cluster cannot be reached at the start, or does not accept the credentials
       2  the command line or a file it names makes no sense
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
     if not sandbox:
-        raise click.UsageError(
-            "there is no operator yet to run on a cluster of yours, it comes with the next releases; "
-            "'haulout run --sandbox' starts a cluster to try things on"
-        )
+        _refuse(ctx, _SANDBOX_ONLY, "only with --sandbox")
+        _operate(kubeconfig=kubeconfig, context=context, namespace=namespace, log_format=log_format)
+        return
+    _refuse(ctx, _CLUSTER_ONLY, "not with --sandbox, which brings its own cluster")
     from haulout.sandbox.scenarios.loading import load
     from haulout.sandbox.scenarios.plan import reshaped
     from haulout.sandbox.site import Plan
 
     loaded = load(scenario)
     shaped = reshaped(loaded.scenario, nodes=nodes, zones=zones, pods_per_node=pods_per_node)
-    _run(Plan(loaded=loaded.of(shaped), seed=seed, speed=speed, port=port, kubeconfig=write_kubeconfig))
+    plan = Plan(loaded=loaded.of(shaped), seed=seed, speed=speed, port=port, kubeconfig=write_kubeconfig)
+    _run(plan, with_operator=not no_operator)
 
 
-def _run(plan: "Plan") -> None:
+def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
+    """Refuse options that do not go with the others; nothing that a person typed is silently ignored."""
+    for parameter in ctx.command.params:
+        given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and parameter.name in names:
+            raise click.UsageError(f"{parameter.opts[-1]}: {why}")
+
+
+def _operate(*, kubeconfig: str | None, context: str | None, namespace: str | None, log_format: str | None) -> None:
+    import asyncio
+    import logging
+    import socket
+    import sys
+    import uuid
+
+    from haulout.app import logs
+    from haulout.app.operator import OperatorSettings, run_operator
+    from haulout.cli import connect
+    from haulout.maintenance import lease
+
+    as_json = log_format == "json" or (log_format is None and not sys.stderr.isatty())
+
+    async def main() -> None:
+        async with connect.connect(kubeconfig=kubeconfig, context=context) as session:
+            await session.client.server_version()  # what is wrong with the way there is said at once, and in one line
+            logs.configure(as_json=as_json, level=min(logging.getLogger().level or logging.INFO, logging.INFO))
+            settings = OperatorSettings(
+                namespace=namespace or session.connection.namespace,
+                identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+                node=os.environ.get("NODE_NAME", ""),
+                lease_namespace=os.environ.get("LEASE_NAMESPACE") or lease.NAMESPACE,
+            )
+            log = logging.getLogger(__name__)
+            log.info("the operator runs on %s, in namespace %s", session.connection.server, settings.namespace)
+            try:
+                await run_operator(session.client, settings)
+            except asyncio.CancelledError:
+                log.info("the operator ends")
+
+    connect.run(main())
+
+
+def _run(plan: "Plan", *, with_operator: bool) -> None:
     import asyncio
     import logging
 
-    from haulout import app
+    from haulout.app.sandbox import run_sandbox
     from haulout.cli import connect, sandbox_text
     from haulout.core.clock import RealClock
     from haulout.core.paced import PacedLoop
@@ -141,11 +215,14 @@ def _run(plan: "Plan") -> None:
 
     async def main() -> None:
         try:
-            await app.run_sandbox(
+            await run_sandbox(
                 plan,
                 default_kubeconfig=default_path(os.environ),
-                ready=lambda site: sandbox_text.show(site, plan, seconds=RealClock().monotonic() - began),
+                ready=lambda site: sandbox_text.show(
+                    site, plan, seconds=RealClock().monotonic() - began, with_operator=with_operator
+                ),
                 tell=sandbox_text.tell,
+                with_operator=with_operator,
             )
         except asyncio.CancelledError:  # Ctrl-C and SIGTERM are how it is told to end
             sandbox_text.say_goodbye()

@@ -7,8 +7,10 @@ from contextlib import suppress
 from datetime import timedelta
 
 import click
+import msgspec
 
 from haulout.cli.terminal import aligned, printable
+from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.sandbox.overview import Overview, overview
 from haulout.sandbox.scenarios import plan as plans
 from haulout.sandbox.site import Plan, Site
@@ -24,13 +26,14 @@ def say_hello(plan: Plan) -> None:
         click.echo(f"Starting {_count(nodes, 'node')} …", err=True)
 
 
-def show(site: Site, plan: Plan, *, seconds: float) -> None:
+def show(site: Site, plan: Plan, *, seconds: float, with_operator: bool) -> None:
     """Say what there is, and what to try."""
     found = overview(site.cluster.api)
-    click.echo(as_text(found, site, plan, seconds=seconds, has_kubectl=bool(shutil.which("kubectl"))))
+    has_kubectl = bool(shutil.which("kubectl"))
+    click.echo(as_text(found, site, plan, seconds=seconds, has_kubectl=has_kubectl, with_operator=with_operator))
 
 
-def as_text(found: Overview, site: Site, plan: Plan, *, seconds: float, has_kubectl: bool) -> str:
+def as_text(found: Overview, site: Site, plan: Plan, *, seconds: float, has_kubectl: bool, with_operator: bool) -> str:
     """Return what there is, and what to try."""
     pods = _count(found.pods, "pod") if found.running == found.pods else f"{found.running} of {found.pods} pods running"
     machines = f"{_count(found.nodes, 'node')} in {_count(found.zones, 'zone')}"
@@ -43,11 +46,8 @@ def as_text(found: Overview, site: Site, plan: Plan, *, seconds: float, has_kube
     ]
     sections = [
         aligned([(click.style(name, bold=True), value) for name, value in rows]),
-        ["To try, in another terminal:", *_commands(found, site, has_kubectl=has_kubectl)],
-        [
-            "There is no operator in it yet: Haulout's own work on nodes comes with the next releases.",
-            f"Ready after {seconds:.1f} s. Ctrl-C ends it and leaves nothing behind.",
-        ],
+        ["To try, in another terminal:", *_commands(found, site, has_kubectl=has_kubectl, with_operator=with_operator)],
+        [f"Ready after {seconds:.1f} s. Ctrl-C ends it and leaves nothing behind."],
     ]
     return "\n\n".join("\n".join(section) for section in sections)
 
@@ -56,19 +56,34 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def _commands(found: Overview, site: Site, *, has_kubectl: bool) -> list[str]:
+def _commands(found: Overview, site: Site, *, has_kubectl: bool, with_operator: bool) -> list[str]:
     drained = found.blocked.node if found.blocked else found.first_node
-    commands = [
-        f"export KUBECONFIG={shlex.quote(str(site.kubeconfig))}",
-        "kubectl get nodes",
-        "kubectl get pods -A -o wide",
-        f"kubectl drain {drained} --ignore-daemonsets --force --timeout=60s",
-    ]
+    commands = [f"export KUBECONFIG={shlex.quote(str(site.kubeconfig))}", "kubectl get nodes"]
+    if with_operator:
+        commands += [f"echo '{_order(drained)}' | kubectl apply -f -", "kubectl get nodemaintenances --watch"]
+    else:
+        commands += [
+            "kubectl get pods -A -o wide",
+            f"kubectl drain {drained} --ignore-daemonsets --force --timeout=60s",
+        ]
     if found.blocked:
-        commands.append(f"# the last one meets the budget of {found.blocked.budget}, which will not let it")
+        commands.append(f"# it meets the budget of {found.blocked.budget}, which will not let it")
+    if with_operator:
+        commands.append(f"kubectl delete nodemaintenance try-{drained}  # gives the node back")
     if not has_kubectl:
         commands.append("# kubectl is not on your PATH: https://kubernetes.io/docs/tasks/tools")
     return [f"  {command}" for command in commands]
+
+
+def _order(node: str) -> str:
+    """Return an order to take a node out of service, in one line."""
+    order = {
+        "apiVersion": NODE_MAINTENANCES.api_version,
+        "kind": NODE_MAINTENANCES.kind,
+        "metadata": {"name": f"try-{node}"},
+        "spec": {"nodeName": node, "reason": "to see how it goes"},
+    }
+    return msgspec.json.encode(order).decode()
 
 
 def tell(at: timedelta, what: str) -> None:

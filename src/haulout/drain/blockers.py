@@ -153,7 +153,7 @@ def _by_budget(pod: Pod, told: str) -> Blocker:
     if numbers is None:
         return _blocker(Kind.BUDGET, pod, object=name, reason=f"{name} {found['rest'].rstrip('.')}")
     needed, healthy = int(numbers["needed"]), int(numbers["healthy"])
-    reason = f"{name} needs {needed} healthy pods and {healthy} are"
+    reason = f"{name} needs {needed} healthy pods and has {healthy}"
     if healthy < needed:
         advice = "find out why pods of this workload are not ready"
     else:

@@ -10,8 +10,8 @@ what they grant: applying a later manifest never takes away what an earlier one 
 import asyncio
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -20,7 +20,7 @@ import msgspec
 from haulout.errors import Forbidden, NotFound
 from haulout.kube import answers
 from haulout.kube.client import Client
-from haulout.kube.objects import Base
+from haulout.kube.objects import Base, RawObject
 from haulout.kube.resources import ACCESS_REVIEWS, SELF_REVIEWS
 from haulout.kube.transport import Request
 
@@ -41,6 +41,7 @@ class Permission:
     resource: str  # with its subresource: `pods/eviction`
     namespace: str | None  # None: in all namespaces, or not in one
     why: str
+    names: tuple[str, ...] = ()  # of the only objects that it is about; empty: all
 
     def __str__(self) -> str:
         """Return `leases.coordination.k8s.io in haulout`, as messages name it."""
@@ -98,14 +99,18 @@ def grant_manifest(who: UserInfo, refused: Sequence[Refusal]) -> str:
     """Return YAML that grants `who` what was `refused`, ready for `kubectl apply -f -`."""
     import yaml
 
-    rules_by_namespace = _rules(refused)
-    name = _grant_name(who, rules_by_namespace)
-    objects = [
+    wanted = [replace(permission, verbs=(verb,)) for permission, verb, _ in refused]
+    name = _grant_name(who, _rules(wanted))
+    return yaml.safe_dump_all(roles(name, wanted, _subject(who)), sort_keys=False, explicit_start=True)
+
+
+def roles(name: str, permissions: Iterable[Permission], subject: Mapping[str, str]) -> list[RawObject]:
+    """Return the roles that hold `permissions`, and the bindings that give them to `subject`."""
+    return [
         each
-        for namespace, rules in rules_by_namespace.items()
-        for each in _role_and_binding(name, namespace, rules, _subject(who))
+        for namespace, rules in _rules(permissions).items()
+        for each in _role_and_binding(name, namespace, rules, subject)
     ]
-    return yaml.safe_dump_all(objects, sort_keys=False, explicit_start=True)
 
 
 # Asking
@@ -137,6 +142,7 @@ async def _refusal(client: Client, permission: Permission, verb: str) -> Refusal
         "resource": resource,
         "subresource": subresource,
         "namespace": permission.namespace or "",
+        "name": permission.names[0] if permission.names else "",
     }
     body = {
         "apiVersion": ACCESS_REVIEWS.api_version,
@@ -155,17 +161,18 @@ async def _refusal(client: Client, permission: Permission, verb: str) -> Refusal
 _Rule = dict[str, list[str]]
 
 
-def _rules(refused: Sequence[Refusal]) -> dict[str | None, list[_Rule]]:
+def _rules(permissions: Iterable[Permission]) -> dict[str | None, list[_Rule]]:
     """Return the rules of a role for each namespace; None is the cluster, and comes first."""
-    verbs: dict[tuple[str | None, str, str], dict[str, None]] = {}
-    for permission, verb, _ in refused:
-        key = permission.namespace, permission.group, permission.resource
-        verbs.setdefault(key, {})[verb] = None
+    verbs: dict[tuple[str | None, str, str, tuple[str, ...]], dict[str, None]] = {}
+    for it in permissions:
+        key = it.namespace, it.group, it.resource, it.names
+        verbs.setdefault(key, {}).update(dict.fromkeys(it.verbs))
     ordered = sorted(verbs.items(), key=lambda item: item[0][0] or "")
     return {
         namespace: [
-            {"apiGroups": [group], "resources": [resource], "verbs": list(names)}
-            for (_, group, resource), names in items
+            {"apiGroups": [group], "resources": [resource], "verbs": list(granted)}
+            | ({"resourceNames": list(names)} if names else {})
+            for (_, group, resource, names), granted in items
         ]
         for namespace, items in groupby(ordered, key=lambda item: item[0][0])
     }
@@ -178,7 +185,7 @@ def _grant_name(who: UserInfo, rules: dict[str | None, list[_Rule]]) -> str:
 
 
 def _role_and_binding(
-    name: str, namespace: str | None, rules: list[_Rule], subject: dict[str, str]
+    name: str, namespace: str | None, rules: list[_Rule], subject: Mapping[str, str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     prefix = "" if namespace else "Cluster"
     metadata = {"name": name, "namespace": namespace} if namespace else {"name": name}

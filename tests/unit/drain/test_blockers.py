@@ -30,12 +30,12 @@ def by_budget(text: str) -> TooManyRequests:
     [
         (
             "The disruption budget cart needs 2 healthy pods and has 2 currently",
-            "PodDisruptionBudget shop/cart needs 2 healthy pods and 2 are",
+            "PodDisruptionBudget shop/cart needs 2 healthy pods and has 2",
             "run more replicas, or let the budget allow a disruption",
         ),
         (
             "The disruption budget cart needs 3 healthy pods and has 1 currently",
-            "PodDisruptionBudget shop/cart needs 3 healthy pods and 1 are",
+            "PodDisruptionBudget shop/cart needs 3 healthy pods and has 1",
             "find out why pods of this workload are not ready",
         ),
         (
@@ -145,6 +145,6 @@ def test_a_kubelet_that_does_not_answer_is_named(*, node_ready: bool, advice: st
 def test_a_blocker_reads_well_in_one_line() -> None:
     told = "The disruption budget cart needs 2 healthy pods and has 2 currently"
     assert str(refused(a_pod(), by_budget(told))) == (
-        "shop/cart-0: PodDisruptionBudget shop/cart needs 2 healthy pods and 2 are; "
+        "shop/cart-0: PodDisruptionBudget shop/cart needs 2 healthy pods and has 2; "
         "run more replicas, or let the budget allow a disruption"
     )

@@ -89,7 +89,7 @@ async def test_a_budget_that_blocks_is_named_with_its_numbers_and_the_others_lea
         await town.until(lambda: len(town.pods(on="n1")) == 2)
         standing = drain.progress.blockers[0]
         assert standing.blocker.object == "PodDisruptionBudget shop/cart"
-        assert standing.blocker.reason == "PodDisruptionBudget shop/cart needs 2 healthy pods and 2 are"
+        assert standing.blocker.reason == "PodDisruptionBudget shop/cart needs 2 healthy pods and has 2"
         assert standing.blocker.workload == "StatefulSet shop/cart"
         await clock.sleep(10 * MINUTE)
         assert not running.done()

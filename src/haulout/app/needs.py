@@ -1,7 +1,6 @@
 """What the operator needs in a cluster: the permissions without which it cannot work, and what is optional.
 
-This table is the one source of it: `haulout cluster-info` checks it. Each line is there because some code sends that
-request; whoever adds a request adds its line.
+Each controller says what it needs. This sum of it is what `haulout cluster-info` checks and `haulout manifests` grants.
 """
 
 from dataclasses import dataclass
@@ -10,24 +9,18 @@ from typing import Any
 from haulout.kube.access import Permission
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import Resource
+from haulout.maintenance import lease
+from haulout.maintenance import permissions as maintenance
+from haulout.maintenance.resource import NODE_MAINTENANCES
 
-_READ = ("get", "list", "watch")
 
-
-def permissions(*, namespace: str) -> tuple[Permission, ...]:
+def permissions(*, namespace: str, lease_namespace: str = lease.NAMESPACE) -> tuple[Permission, ...]:
     """Return what an operator that lives in `namespace` must be allowed to do."""
     return (
-        Permission(_READ, "", "nodes", None, "see nodes"),
-        Permission(("patch",), "", "nodes", None, "cordon, taint and label nodes"),
-        Permission(("patch",), "", "nodes/status", None, "set conditions of nodes"),
-        Permission(_READ, "", "pods", None, "see pods"),
-        Permission(("create",), "", "pods/eviction", None, "evict pods"),
-        Permission(_READ, "policy", "poddisruptionbudgets", None, "see disruption budgets"),
-        Permission(
-            (*_READ, "create", "patch", "delete"), "coordination.k8s.io", "leases", namespace, "lead, and lock nodes"
-        ),
-        # Events about nodes go to the namespace `default`, those about pods to the pod's.
-        Permission(("create", "patch"), "events.k8s.io", "events", None, "tell people by events"),
+        *maintenance.permissions(lease_namespace=lease_namespace),
+        Permission(("get", "create", "patch"), "coordination.k8s.io", "leases", namespace, "lead"),
+        # Events about cluster-scoped objects are in the namespace `default`.
+        Permission(("create", "patch"), "events.k8s.io", "events", "default", "tell people by events"),
     )
 
 
@@ -41,7 +34,7 @@ class Feature:
 
 FEATURES = (
     Feature(
-        Resource("nodemaintenance.medik8s.io", "v1beta1", "nodemaintenances", "NodeMaintenance", False, RawObject),
+        NODE_MAINTENANCES,
         "maintenance on a person's order",
     ),
     Feature(

@@ -1,0 +1,142 @@
+"""What is to be applied to a cluster before the operator runs in it: definitions, permissions and the operator itself.
+
+The permissions are those that the controllers say they need (`haulout.app.needs`), and no more.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import yaml
+
+from haulout.app import needs
+from haulout.kube import access
+from haulout.kube.objects import RawObject
+from haulout.maintenance import lease, resource
+from haulout.maintenance.resource import NODE_MAINTENANCES
+
+NAME = "haulout"
+# By these the pods of the Node Maintenance Operator are found, by people and by its must-gather.
+_LABELS = {"app.kubernetes.io/name": NAME, "control-plane": "controller-manager", "node-maintenance-operator": ""}
+_SELECTOR = {"app.kubernetes.io/name": NAME}
+_RBAC = "rbac.authorization.k8s.io/v1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What can differ from one installation to the next."""
+
+    image: str
+    namespace: str = NAME
+    lease_namespace: str = lease.NAMESPACE
+    replicas: int = 2
+
+
+def definitions() -> list[RawObject]:
+    """Return the CustomResourceDefinitions."""
+    return [yaml.safe_load(resource.definition())]
+
+
+def permissions(wanted: Installation) -> list[RawObject]:
+    """Return the roles of the operator, and of people."""
+    subject = {"kind": "ServiceAccount", "namespace": wanted.namespace, "name": NAME}
+    needed = needs.permissions(namespace=wanted.namespace, lease_namespace=wanted.lease_namespace)
+    return [*access.roles(NAME, needed, subject), *_for_people()]
+
+
+def everything(wanted: Installation) -> list[RawObject]:
+    """Return all of it, in the order in which it is to be applied."""
+    namespaces = [_namespace(name) for name in dict.fromkeys((wanted.namespace, wanted.lease_namespace))]
+    metadata = {"name": NAME, "namespace": wanted.namespace}
+    account: RawObject = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+    return [*definitions(), *namespaces, account, *permissions(wanted), _deployment(wanted, metadata)]
+
+
+def as_yaml(objects: Iterable[RawObject]) -> str:
+    """Return objects as YAML, without anchors, which not every tool reads."""
+    return yaml.dump_all(objects, Dumper=_Plain, sort_keys=False, explicit_start=True, width=120)
+
+
+class _Plain(yaml.SafeDumper):
+    def ignore_aliases(self, data: object) -> bool:
+        del data
+        return True
+
+
+def _namespace(name: str) -> RawObject:
+    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+
+
+def _for_people() -> list[RawObject]:
+    """Return the roles that the Node Maintenance Operator ships for its users."""
+    group, plural = NODE_MAINTENANCES.group, NODE_MAINTENANCES.plural
+    read = ["get", "list", "watch"]
+    allowed = {
+        "nodemaintenance-editor-role": [*read, "create", "delete", "patch", "update"],
+        "nodemaintenance-viewer-role": read,
+    }
+    return [
+        {
+            "apiVersion": _RBAC,
+            "kind": "ClusterRole",
+            "metadata": {"name": name},
+            "rules": [
+                {"apiGroups": [group], "resources": [plural], "verbs": verbs},
+                {"apiGroups": [group], "resources": [f"{plural}/status"], "verbs": ["get"]},
+            ],
+        }
+        for name, verbs in allowed.items()
+    ]
+
+
+def _deployment(wanted: Installation, metadata: RawObject) -> RawObject:
+    pod: RawObject = {
+        "serviceAccountName": NAME,
+        "priorityClassName": "system-cluster-critical",
+        "terminationGracePeriodSeconds": 30,
+        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+        "affinity": _apart_from_each_other(),
+        "tolerations": [
+            {"key": f"node-role.kubernetes.io/{role}", "operator": "Exists", "effect": effect}
+            for role, effect in (
+                ("master", "NoSchedule"),
+                ("control-plane", "NoSchedule"),
+                ("infra", "NoSchedule"),
+                ("infra", "NoExecute"),
+            )
+        ],
+        "containers": [_container(wanted)],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": metadata | {"labels": _LABELS},
+        "spec": {
+            "replicas": wanted.replicas,
+            "selector": {"matchLabels": _SELECTOR},
+            "template": {"metadata": {"labels": _LABELS}, "spec": pod},
+        },
+    }
+
+
+def _container(wanted: Installation) -> RawObject:
+    return {
+        "name": NAME,
+        "image": wanted.image,
+        "args": ["run"],
+        "env": [
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "LEASE_NAMESPACE", "value": wanted.lease_namespace},
+        ],
+        "resources": {"requests": {"cpu": "20m", "memory": "80Mi"}, "limits": {"memory": "200Mi"}},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+    }
+
+
+def _apart_from_each_other() -> RawObject:
+    term = {"labelSelector": {"matchLabels": _SELECTOR}, "topologyKey": "kubernetes.io/hostname"}
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}

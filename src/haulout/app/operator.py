@@ -1,0 +1,103 @@
+"""The operator: of several processes one leads and does the work; the others wait for it to stop.
+
+It leads under the name that the Node Maintenance Operator leads under, so that an old one in the same namespace and a
+new one never work at once.
+
+A leader whose own node is to be drained gives way first: it would evict itself in the middle of its work. If nobody
+else comes forward it goes on, and its successor, which will have to start somewhere else, continues.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from haulout.errors import KubeError, LeadershipLost
+from haulout.kube import leases
+from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder
+from haulout.kube.leader import LeaderElection
+from haulout.kube.objects import Node
+from haulout.maintenance import lease as node_lease
+from haulout.maintenance.controller import Controller, HandOver, Settings
+
+log = logging.getLogger(__name__)
+
+LEADER_LEASE = "135b1886.medik8s.io"
+_REPORTER = "NodeMaintenance"  # who tells by events, as users of the Node Maintenance Operator know it
+_LAST_WORDS = timedelta(seconds=2)
+_SUCCESSOR_WITHIN = timedelta(seconds=15)
+_LOOKED_FOR_EVERY = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSettings:
+    """Where and as whom the operator runs."""
+
+    namespace: str
+    identity: str
+    node: str = ""  # on which this process runs; empty: on none of the cluster
+    lease_namespace: str = node_lease.NAMESPACE
+
+
+async def run_operator(
+    client: Client, settings: OperatorSettings, *, objection: Callable[[Node], Awaitable[str]] | None = None
+) -> None:
+    """Stand for leadership and, as the leader, see to maintenances; until cancelled."""
+    own_node = settings.node
+    while True:
+        election = LeaderElection(client, name=LEADER_LEASE, namespace=settings.namespace, identity=settings.identity)
+        try:
+            await election.run(partial(_lead, settings=settings, own_node=own_node, objection=objection))
+        except LeadershipLost as error:
+            log.warning("%s; standing again", error)
+        except HandOver as error:
+            log.info("%s: letting another lead", error)
+            own_node = settings.node if await _has_successor(client, settings) else ""
+
+
+async def _lead(
+    client: Client,
+    *,
+    settings: OperatorSettings,
+    own_node: str,
+    objection: Callable[[Node], Awaitable[str]] | None,
+) -> None:
+    events = EventRecorder(client, instance=settings.identity, controller=_REPORTER)
+    more = {} if objection is None else {"objection": objection}
+    controller = Controller(
+        client,
+        events=events,
+        settings=Settings(lease_namespace=settings.lease_namespace, own_node=own_node),
+        **more,
+    )
+    handed_over: HandOver | None = None
+    async with asyncio.TaskGroup() as group:
+        telling = group.create_task(events.run())
+        try:
+            await controller.run()
+        except HandOver as error:
+            handed_over = error
+        finally:
+            await events.flush(_LAST_WORDS)
+            telling.cancel()
+    if handed_over is not None:
+        raise handed_over
+
+
+async def _has_successor(client: Client, settings: OperatorSettings) -> bool:
+    """Tell whether somebody else leads; wait for that a while."""
+    clock = client.clock
+    until = clock.monotonic() + _SUCCESSOR_WITHIN.total_seconds()
+    while clock.monotonic() < until:
+        try:
+            lease = await leases.find(client, LEADER_LEASE, namespace=settings.namespace)
+        except KubeError:
+            lease = None
+        if lease is not None and lease.spec.holder_identity not in (None, "", settings.identity):
+            return True
+        await clock.sleep(_LOOKED_FOR_EVERY)
+    log.info("nobody else leads: going on, though this process runs on the node that is drained")
+    return False

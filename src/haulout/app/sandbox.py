@@ -1,0 +1,61 @@
+"""The sandbox and the operator in it, in one process, and what happens in its scenario.
+
+The operator gets its clock and its client from the sandbox's cluster: it runs at the cluster's speed.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+
+import yaml
+
+from haulout.app.operator import OperatorSettings, run_operator
+from haulout.errors import AlreadyExists
+from haulout.kube.objects import RawObject
+from haulout.kube.resources import NAMESPACES, Resource
+from haulout.maintenance import resource
+from haulout.sandbox.cluster import Cluster
+from haulout.sandbox.scenarios.timeline import Timeline
+from haulout.sandbox.site import Plan, Site, opened
+
+_NAMESPACE = "haulout"
+_DEFINITIONS = Resource(
+    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, RawObject
+)
+
+
+async def run_sandbox(
+    plan: Plan,
+    *,
+    default_kubeconfig: Path,
+    ready: Callable[[Site], object],
+    tell: Callable[[timedelta, str], object],
+    with_operator: bool = True,
+) -> None:
+    """Run a sandbox until cancelled; `ready` hears when it can be used, `tell` what happens in it, and when."""
+    async with opened(plan, default_kubeconfig=default_kubeconfig) as site:
+        if with_operator:
+            await _install(site.cluster)
+        ready(site)
+        async with asyncio.TaskGroup() as parts:
+            parts.create_task(Timeline(site.stage, tell=tell).run())
+            if with_operator:
+                settings = OperatorSettings(namespace=_NAMESPACE, identity="sandbox")
+                parts.create_task(run_operator(site.cluster.client(_NAMESPACE), settings))
+            parts.create_task(_until_cancelled())
+
+
+async def _install(cluster: Cluster) -> None:
+    """Put up what the operator needs, as a person would before the first start."""
+    client = cluster.client(_NAMESPACE)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}}
+    with suppress(AlreadyExists):  # the scenario may have brought its own
+        await client.create(NAMESPACES, namespace)
+    with suppress(AlreadyExists):
+        await client.create(_DEFINITIONS, yaml.safe_load(resource.definition()))
+
+
+async def _until_cancelled() -> None:
+    await asyncio.Event().wait()
