@@ -44,7 +44,7 @@ QUICK = Scale(rounds=1, pods=300, nodes=30, writes=20, evictions=40)
 
 def run(scale: Scale, say: Say) -> list[Section]:
     """Measure all contenders side by side on a control plane that is made for it."""
-    with _control_plane(say) as kubeconfig:
+    with control_plane(say) as (kubeconfig, _):
         say(f"creating {scale.pods:,} pods and {scale.nodes:,} nodes")
         world = asyncio.run(_create(kubeconfig, scale))
         results: dict[str, list[Numbers]] = {name: [] for name in OPENERS}
@@ -148,8 +148,8 @@ class NoControlPlane(RuntimeError):
 
 
 @contextmanager
-def _control_plane(say: Say) -> Iterator[str]:
-    """Run a control plane off the client's core; yields the administrator's kubeconfig."""
+def control_plane(say: Say) -> Iterator[tuple[str, str]]:
+    """Run a control plane off the client's core; yields the administrator's kubeconfig, and where kubectl is."""
     sys.path.append(str(Path(__file__).parent.parent / "tests"))
     from controlplane import AssetsMissing, ControlPlane, find
 
@@ -159,10 +159,10 @@ def _control_plane(say: Say) -> Iterator[str]:
         raise NoControlPlane(str(missing)) from missing
     ours = os.sched_getaffinity(0)
     os.sched_setaffinity(0, cores().servers)  # what is started now inherits it
-    control_plane = ControlPlane(assets)
+    running = ControlPlane(assets)
     try:
-        control_plane.start()
+        running.start()
         os.sched_setaffinity(0, ours)
-        yield str(control_plane.kubeconfig())
+        yield str(running.kubeconfig()), str(assets.path("kubectl"))
     finally:
-        control_plane.stop()
+        running.stop()

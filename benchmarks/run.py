@@ -1,6 +1,6 @@
-"""`make bench`: how fast Haulout's Kubernetes layer and its sandbox are, and how other clients compare.
+"""`make bench`: how fast Haulout's Kubernetes layer, its sandbox and its drains are, and how others compare.
 
-    python benchmarks/run.py [--only synthetic|sandbox|real] [--quick]
+    python benchmarks/run.py [--only synthetic|sandbox|real|drains] [--quick]
 
 Prints the report and, if everything was measured at full size, keeps it in RESULTS.md.
 """
@@ -9,6 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import drains
 import real
 import sandbox
 import synthetic
@@ -35,9 +36,12 @@ def main() -> None:
         sections += synthetic.run(synthetic.QUICK if options.quick else synthetic.FULL, say)
     if options.only in (None, "sandbox"):
         sections += sandbox.run(sandbox.QUICK if options.quick else sandbox.FULL, say)
-    if options.only in (None, "real"):
+    if options.only in (None, "real", "drains"):
         try:
-            sections += real.run(real.QUICK if options.quick else real.FULL, say)
+            if options.only != "drains":
+                sections += real.run(real.QUICK if options.quick else real.FULL, say)
+            if options.only != "real":
+                sections += drains.run(drains.QUICK if options.quick else drains.FULL, say)
         except real.NoControlPlane as reason:
             say(f"the real server is left out, and {RESULTS.name} stays as it is: {reason}")
             complete = False
@@ -50,7 +54,7 @@ def main() -> None:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure Haulout's Kubernetes layer and its sandbox.")
     parser.add_argument(
-        "--only", choices=("synthetic", "sandbox", "real"), help="measure one part; RESULTS.md stays as it is"
+        "--only", choices=("synthetic", "sandbox", "real", "drains"), help="measure one part; RESULTS.md stays as it is"
     )
     parser.add_argument("--quick", action="store_true", help="a small run to see that it works; the same")
     return parser.parse_args()

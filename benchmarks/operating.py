@@ -1,0 +1,59 @@
+"""The operator in a process of its own, which counts what it sends: for `drains`.
+
+python operating.py KUBECONFIG      each line that it reads is answered with its numbers so far, as JSON
+"""
+
+import asyncio
+import json
+import sys
+import time
+from contextlib import AbstractAsyncContextManager
+from random import Random
+
+import uvloop
+
+from gauges import memory, peak_memory
+from haulout.app.operator import OperatorSettings, run_operator
+from haulout.core.clock import RealClock
+from haulout.kube.client import Client
+from haulout.kube.network import config
+from haulout.kube.network.http import HttpTransport
+from haulout.kube.transport import Request, Response, Stream
+
+
+class _Counting:
+    """A transport that counts requests; those that keep the operator's own lead do not count."""
+
+    def __init__(self, transport: HttpTransport) -> None:
+        self.server = transport.server
+        self.sent = 0
+        self._transport = transport
+
+    async def send(self, request: Request) -> Response:
+        self.sent += "135b1886.medik8s.io" not in request.path
+        return await self._transport.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        self.sent += 1
+        return self._transport.stream(request)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+async def _main(kubeconfig: str) -> None:
+    clock = RealClock()
+    transport = _Counting(HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock))
+    client = Client(transport, clock=clock, random=Random())
+    settings = OperatorSettings(namespace="default", identity="benchmark")
+    async with asyncio.TaskGroup() as group:
+        operator = group.create_task(run_operator(client, settings))
+        while await asyncio.to_thread(sys.stdin.readline):
+            numbers = {"sent": transport.sent, "cpu": time.process_time(), "memory": memory(), "peak": peak_memory()}
+            print(json.dumps(numbers), flush=True)
+        operator.cancel()
+    await client.close()
+
+
+if __name__ == "__main__":
+    uvloop.run(_main(sys.argv[1]))
