@@ -14,7 +14,7 @@ from urllib.parse import quote
 import yaml
 
 from controlplane.daemon import ControlPlaneError
-from haulout.sandbox.certificates import Authority, Identity, signing_key
+from haulout.kube.network.certificates import Authority, Identity, signing_key
 
 ADMIN = "admin"
 

@@ -31,7 +31,7 @@ from controlplane import assets as programs
 from controlplane import flags, guardian
 from controlplane.credentials import ADMIN, Credentials
 from controlplane.daemon import ControlPlaneError, Daemon
-from haulout.sandbox.certificates import Identity
+from haulout.kube.network.certificates import Identity
 
 _PORTS = range(20000, 32768)
 _READY_WITHIN = timedelta(seconds=90)  # takes 4 s on an idle machine; a busy one may be far slower

@@ -16,7 +16,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from haulout.core.clock import RealClock
 from haulout.kube.network.tls import ClientCertificate
-from haulout.sandbox import certificates
+from haulout.kube.network import certificates
 
 YEAR = timedelta(days=365)
 

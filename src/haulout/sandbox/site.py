@@ -23,7 +23,7 @@ from haulout.errors import UsageError
 from haulout.sandbox import kubeconfig
 from haulout.sandbox.apiserver import ApiServer
 from haulout.sandbox.apiserver.webhook_callers import HttpsCaller
-from haulout.sandbox.certificates import Authority
+from haulout.kube.network.certificates import Authority
 from haulout.sandbox.cluster import ADMIN, Cluster
 from haulout.sandbox.front import Front, listening
 from haulout.sandbox.scenarios.loading import Loaded

@@ -1,7 +1,11 @@
-"""Keys and certificates of the moment: an authority that nobody else trusts, and what it signs.
+"""Keys and certificates of our own: an authority that nobody else trusts, and what it signs.
 
-Nothing is kept: a sandbox, as a test, makes its authority anew each time it starts. What is valid is so by the
-machine's time, whatever time the sandbox has: those who check it live outside.
+An authority's own key is never written anywhere: it signs while it is in memory, and what it has signed is all that it
+will ever have signed. A sandbox, as a test, makes its authority anew each time it starts, and so does whoever renews a
+certificate.
+
+Unless told otherwise, what is valid is so by the machine's time, whatever time a simulation has: those who check it
+live outside.
 """
 
 import ssl
@@ -20,7 +24,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from haulout.core.clock import RealClock
 
 LIFETIME = timedelta(days=365)
-_CLOCKS_DIFFER = timedelta(minutes=5)
+CLOCKS_DIFFER = timedelta(minutes=5)
+_LONGEST_COMMON_NAME = 64  # of X.520; nobody compares it with a host any more
 
 
 class Identity(NamedTuple):
@@ -30,19 +35,20 @@ class Identity(NamedTuple):
     key: bytes
 
     def server_context(self) -> ssl.SSLContext:
-        """Return what a server needs to show it."""
+        """Return what a server needs to show it; `ssl.SSLError` if the two do not fit."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
         with TemporaryDirectory() as folder:  # which only we can read; OpenSSL takes keys from files alone
             file = Path(folder, "server.pem")
             file.write_bytes(self.key + self.certificate)
-            context.load_cert_chain(file)
+            context.load_cert_chain(file, password="")  # so that OpenSSL does not ask for one on the terminal
         return context
 
 
 class Authority:
-    """Signs certificates."""
+    """Signs certificates; its own is valid for `LIFETIME` from now on, or from when to when it is told."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, starts: datetime | None = None, ends: datetime | None = None) -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _common_name(name)
         usage = x509.KeyUsage(
@@ -57,16 +63,17 @@ class Authority:
             decipher_only=False,
         )
         certificate = (
-            self._unsigned(self._name, key=self._key.public_key())
+            self._unsigned(self._name, key=self._key.public_key(), starts=starts, ends=ends)
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(usage, critical=True)
             .sign(self._key, hashes.SHA256())
         )
         self.certificate = certificate.public_bytes(serialization.Encoding.PEM)
 
-    def server(self, *hosts: str) -> Identity:
+    def server(self, *hosts: str, starts: datetime | None = None, ends: datetime | None = None) -> Identity:
         """Return the identity of a server that is reached as any of `hosts`, which are IP addresses or names."""
-        return self.issue(_common_name(hosts[0]), hosts=hosts, usages=[ExtendedKeyUsageOID.SERVER_AUTH])
+        usages = [ExtendedKeyUsageOID.SERVER_AUTH]
+        return self.issue(_common_name(hosts[0]), hosts=hosts, usages=usages, starts=starts, ends=ends)
 
     def client(self, user: str, groups: Sequence[str]) -> Identity:
         """Return the identity of `user`, in the way Kubernetes reads it: groups are organizations."""
@@ -113,7 +120,7 @@ class Authority:
             .issuer_name(self._name)
             .public_key(key)
             .serial_number(x509.random_serial_number())
-            .not_valid_before(starts or now - _CLOCKS_DIFFER)
+            .not_valid_before(starts or now - CLOCKS_DIFFER)
             .not_valid_after(ends or now + LIFETIME)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         )
@@ -125,7 +132,7 @@ def signing_key() -> bytes:
 
 
 def _common_name(name: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name[:_LONGEST_COMMON_NAME])])
 
 
 def _general_name(host: str) -> x509.GeneralName:
