@@ -1,0 +1,101 @@
+"""How the webhook is made known to a cluster, and what it must be allowed there: manifests as plain values.
+
+    for manifest in manifests(settings): print(yaml)
+
+Names, path, rules and time-outs are those of the Node Maintenance Operator. `clientConfig` names a Service or, for a
+webhook that runs outside of the cluster, a URL. It comes without authorities: whoever provides the certificate writes
+them, and when nobody does, the webhook itself.
+
+`ROLE` and `CLUSTER_ROLE` are what the webhook needs beyond what the controller may do anyway (get nodes, list pods and
+disruption budgets, list NodeMaintenances).
+"""
+
+from typing import Any
+
+from haulout.kube.objects import RawObject
+from haulout.maintenance.resource import NODE_MAINTENANCES
+from haulout.web.injection import CONFIGURATIONS, Registration
+from haulout.web.validator import PATIENCE
+
+CONFIGURATION = "node-maintenance-operator-validating-webhook-configuration"
+WEBHOOK = "vnodemaintenance.kb.io"
+PATH = "/validate-nodemaintenance-medik8s-io-v1beta1-nodemaintenance"
+NAMESPACE = "node-maintenance-operator-system"
+SERVICE = "node-maintenance-operator-webhook-service"
+PORT = 9443
+OWN_SECRET = "haulout-webhook-certificate"  # noqa: S105 - the name of one
+
+_HTTPS = 443
+_PODS = {"control-plane": "controller-manager", "node-maintenance-operator": ""}
+
+
+def registration() -> Registration:
+    """Return where API servers are told about the webhook."""
+    return Registration(CONFIGURATION, WEBHOOK)
+
+
+def service(name: str = SERVICE, *, namespace: str = NAMESPACE, port: int = PORT) -> RawObject:
+    """Return the Service in front of the replicas."""
+    ports = [{"name": "webhook", "port": _HTTPS, "protocol": "TCP", "targetPort": port}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"selector": dict(_PODS), "ports": ports},
+    }
+
+
+def configuration(
+    *, name: str = CONFIGURATION, service_name: str = SERVICE, namespace: str = NAMESPACE, url: str = ""
+) -> RawObject:
+    """Return the ValidatingWebhookConfiguration, which reaches the Service, or a `url` up to its port."""
+    place = {"name": service_name, "namespace": namespace, "path": PATH, "port": _HTTPS}
+    client_config: dict[str, Any] = {"url": f"{url}{PATH}"} if url else {"service": place}
+    rule = {
+        "apiGroups": [NODE_MAINTENANCES.group],
+        "apiVersions": [NODE_MAINTENANCES.version],
+        "resources": [NODE_MAINTENANCES.plural],
+        "operations": ["CREATE", "UPDATE"],
+        "scope": "*",
+    }
+    webhook = {
+        "name": WEBHOOK,
+        "admissionReviewVersions": ["v1"],
+        "clientConfig": client_config,
+        "failurePolicy": "Fail",
+        "sideEffects": "None",
+        "timeoutSeconds": round(PATIENCE.total_seconds()),
+        "rules": [rule],
+    }
+    return {
+        "apiVersion": CONFIGURATIONS.api_version,
+        "kind": CONFIGURATIONS.kind,
+        "metadata": {"name": name},
+        "webhooks": [webhook],
+    }
+
+
+def service_hosts(name: str = SERVICE, *, namespace: str = NAMESPACE) -> tuple[str, ...]:
+    """Return the names by which a Service is reached; API servers use the first."""
+    inside = f"{name}.{namespace}.svc"
+    return inside, f"{name}.{namespace}", name, f"{inside}.cluster.local"
+
+
+# Of its own namespace. A name cannot restrict `create`, as there is no object yet to have one.
+ROLE: tuple[RawObject, ...] = (
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
+    {
+        "apiGroups": [""],
+        "resources": ["secrets"],
+        "resourceNames": [OWN_SECRET],
+        "verbs": ["get", "list", "watch", "patch"],
+    },
+)
+CLUSTER_ROLE: tuple[RawObject, ...] = (
+    {
+        "apiGroups": [CONFIGURATIONS.group],
+        "resources": [CONFIGURATIONS.plural],
+        "resourceNames": [CONFIGURATION],
+        "verbs": ["get", "list", "watch", "patch"],
+    },
+)

@@ -1,0 +1,76 @@
+"""HTTPS for the webhook: one path, one method, and a sane answer to whatever else is sent.
+
+The body is bounded, as is the time to send it: an object is at most some megabytes, and a review holds two. How long
+the API server waits is in the query of its request.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from http import HTTPStatus
+
+import msgspec
+from aiohttp import web
+
+from haulout.core import duration
+from haulout.core.duration import DurationError
+from haulout.web.listening import listening
+from haulout.web.presented import Presented
+from haulout.web.reviews import NotAReview
+from haulout.web.validator import PATIENCE, Validator
+
+_LARGEST = 8 << 20
+_FAREWELL = timedelta(seconds=5)  # for requests that are being answered when we are told to stop
+_IDLE = timedelta(seconds=60)
+_LONGEST_PATIENCE = timedelta(seconds=30)  # that an API server can be told to have
+
+
+class WebhookServer:
+    """Answers reviews at `path`."""
+
+    def __init__(self, validator: Validator, *, path: str) -> None:
+        self._validator = validator
+        self._path = path
+
+    @contextlib.asynccontextmanager
+    async def serving(self, presented: Presented, *, host: str | None, port: int) -> AsyncIterator[int]:
+        """Listen while the context lasts; yields the port. Leaving it lets those finish who are being answered."""
+        app = web.Application(client_max_size=_LARGEST)
+        app.router.add_post(self._path, self._handle)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            keepalive_timeout=_IDLE.total_seconds(),
+            shutdown_timeout=_FAREWELL.total_seconds(),
+            handler_cancellation=True,
+        )
+        async with listening(runner, host=host, port=port, what="the webhook", tls=presented.context) as chosen:
+            yield chosen
+
+    async def _handle(self, request: web.Request) -> web.Response:
+        try:
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                body = await request.read()
+        except TimeoutError:
+            return _text(HTTPStatus.REQUEST_TIMEOUT, "the request took too long to arrive")
+        if request.content_type != "application/json":
+            return _text(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected application/json, found {request.content_type}")
+        try:
+            answer = await self._validator.review(body, within=_patience(request.query.get("timeout", "")))
+        except NotAReview as problem:
+            return _text(HTTPStatus.BAD_REQUEST, str(problem))
+        return web.Response(body=msgspec.json.encode(answer), content_type="application/json")
+
+
+def _patience(text: str) -> timedelta:
+    """Return how long the API server waits: `timeout=15s`."""
+    try:
+        told = duration.parse(text)
+    except DurationError:
+        return PATIENCE
+    return min(told, _LONGEST_PATIENCE) if told > timedelta() else PATIENCE
+
+
+def _text(status: HTTPStatus, text: str) -> web.Response:
+    return web.Response(status=status, text=f"{text}\n")
