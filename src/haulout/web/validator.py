@@ -8,6 +8,7 @@ an object) is answered without asking anybody, so that it passes while the API s
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 from haulout.core import duration
@@ -26,6 +27,7 @@ log = logging.getLogger(__name__)
 
 PATIENCE = timedelta(seconds=15)  # of an API server, by our registration
 _SHARE = 0.9  # of that patience: the rest is for the way back
+_LOOK_AGAIN = timedelta(milliseconds=250)
 _MOST_AT_ONCE = 32  # look-ups; people create a few at a time, and whoever floods us must not flood the API server
 
 
@@ -33,10 +35,22 @@ class _Spec(Base, frozen=True):
     node_name: str = ""
 
 
-class _Order(Object, frozen=True):
+class _Maintenance(Object, frozen=True):
     """What is looked at of other NodeMaintenances: whatever else one has, it must not be able to break the check."""
 
     spec: _Spec = _Spec()
+
+
+class _Order:
+    """A new object that is being judged."""
+
+    def __init__(self, obj: RawObject, *, dry_run: bool) -> None:
+        self.object = obj
+        self.name = _name(obj)
+        self.node = admission.node_name(obj)
+        self.dry_run = dry_run
+        self.verdict: Verdict | None = None  # so far
+        self.is_settled = False
 
 
 class Validator:
@@ -74,34 +88,54 @@ class Validator:
         return admission.on_update(old, new)
 
     async def _judge_new(self, question: Question, within: timedelta) -> Verdict:
-        name, node = _name(question.object), admission.node_name(question.object)
-        facts = await self._facts(name, node, within)
-        verdict = admission.on_create(question.object, facts)
-        # Nothing was waited for since the promises were last looked at, so nobody was let in meanwhile.
-        if verdict.refusal is None and not question.dry_run:
-            self._promises.add(name, node=node, now=self._client.clock.monotonic())
-        return verdict
-
-    async def _facts(self, name: str, node_name: str, within: timedelta) -> Facts:
         late = Unknown(f"the API server did not answer within {duration.format(within)}")
-        facts = Facts(node=late, maintained=late)
+        order = _Order(question.object, dry_run=bool(question.dry_run))
         try:
             async with asyncio.timeout(within.total_seconds()), self._turns:
-                began = self._client.clock.monotonic()
-                node, listed = await asyncio.gather(self._node(node_name), self._maintained())
-                facts = Facts(node=node, maintained=listed, quorum=_unchecked(late.why))
-                if not isinstance(node, Node) or isinstance(listed, Unknown):
-                    return facts
-                while True:
-                    maintained = {**self._promises.unseen(by=began, but=name), **listed}
-                    quorum = None if node_name in maintained else await self._quorum(node, maintained)
-                    facts = Facts(node=node, maintained=maintained, quorum=quorum)
-                    # Whoever was let in while we looked may have taken what we counted on.
-                    if {*self._promises.unseen(by=began, but=name)} <= {*maintained}:
-                        return facts
+                while not order.is_settled:
+                    await self._look(order)
         except TimeoutError:
-            log.warning("checking NodeMaintenance %s for node %s: %s", name, node_name, late.why)
-            return facts
+            log.warning("checking NodeMaintenance %s for node %s: %s", order.name, order.node, late.why)
+        return order.verdict or admission.on_create(question.object, Facts(node=late, maintained=late))
+
+    async def _look(self, order: "_Order") -> None:
+        """Judge by what is there, and then by what may be there in a moment.
+
+        Who was let in a moment ago, and is not to be seen yet, may have been refused by somebody else. So if that is
+        all that stands in the way, it is waited for.
+        """
+        clock = self._client.clock
+        began = clock.monotonic()
+        node, listed = await asyncio.gather(self._node(order.node), self._maintained())
+        maintained = listed
+        while True:
+            order.verdict = await self._verdict(order, node, maintained)
+            if order.verdict.refusal is not None:
+                order.is_settled = maintained is listed
+                break
+            # From here on nothing is waited for until the promise is given: nobody comes in between.
+            unseen = self._promises.unseen(by=began, but=order.name)
+            if isinstance(maintained, Unknown) or unseen.keys() <= maintained.keys():
+                self._promise(order)
+                break
+            maintained = {**unseen, **maintained}
+        if not order.is_settled:
+            await clock.sleep(_LOOK_AGAIN)
+
+    async def _verdict(
+        self, order: "_Order", node: Node | Unknown | None, maintained: Mapping[str, str] | Unknown
+    ) -> Verdict:
+        facts = Facts(node=node, maintained=maintained)
+        verdict = admission.on_create(order.object, facts)
+        if verdict.refusal is not None or not isinstance(node, Node) or isinstance(maintained, Unknown):
+            return verdict
+        quorum = await self._quorum(node, maintained)
+        return admission.on_create(order.object, replace(facts, quorum=quorum))
+
+    def _promise(self, order: "_Order") -> None:
+        order.is_settled = True
+        if not order.dry_run:
+            self._promises.add(order.name, node=order.node, now=self._client.clock.monotonic())
 
     async def _node(self, name: str) -> Node | Unknown | None:
         try:
@@ -111,9 +145,12 @@ class Validator:
 
     async def _maintained(self) -> Mapping[str, str] | Unknown:
         try:
-            found = await self._client.list(NODE_MAINTENANCES.of(_Order))
+            found = await self._client.list(NODE_MAINTENANCES.of(_Maintenance))
         except KubeError as error:
             return Unknown(str(error))
+        now = self._client.clock.monotonic()
+        for it in found.items:
+            self._promises.stored(it.name, now=now)
         return {it.spec.node_name: it.name for it in found.items}
 
     async def _quorum(self, node: Node, maintained: Mapping[str, str]) -> Judgement | Unknown | None:
