@@ -15,8 +15,8 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from haulout.core.clock import RealClock
-from haulout.kube.network.tls import ClientCertificate
 from haulout.kube.network import certificates
+from haulout.kube.network.tls import ClientCertificate
 
 YEAR = timedelta(days=365)
 

@@ -123,7 +123,7 @@ def an_order(name: str, node: str, **spec: Any) -> RawObject:
 async def hooked(cluster: Cluster, *, guard_quorum: bool = True) -> AsyncIterator[Hooked]:
     """Have such a cluster while the context lasts."""
     client = await cluster.client()
-    await _define(cluster, client)
+    await define(cluster, client)
     settings = WebhookSettings(
         host="127.0.0.1",
         port=0,
@@ -162,7 +162,8 @@ async def _registered(world: Hooked, settings: WebhookSettings) -> AsyncIterator
             running.cancel()
 
 
-async def _define(cluster: Cluster, client: Client) -> None:
+async def define(cluster: Cluster, client: Client) -> None:
+    """Have the cluster serve NodeMaintenances."""
     with suppress(AlreadyExists):
         await client.create(DEFINITIONS, yaml.safe_load(definition()))
 

@@ -44,8 +44,8 @@ def test_an_order_for_a_node_that_is_there_and_free_is_let_in() -> None:
         (
             {"quorum": Judgement(False, "etcd has 1 member")},
             (
-                "can not put master/control-plane node into maintenance at this moment, disrupting node n1 will violate "
-                "etcd quorum: etcd has 1 member"
+                "can not put master/control-plane node into maintenance at this moment, disrupting node n1 will "
+                "violate etcd quorum: etcd has 1 member"
             ),
         ),
         ({"quorum": Unknown("raw text")}, "raw text"),

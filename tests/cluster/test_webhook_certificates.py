@@ -1,0 +1,107 @@
+"""A real API server trusts the webhook's own certificate, and goes on when it is renewed."""
+
+import asyncio
+import base64
+import random
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controlplane import ControlPlane
+from haulout.core.clock import RealClock
+from haulout.errors import ServerFailure
+from haulout.kube.client import Client
+from haulout.kube.patches import json_patch, merge_patch, replace
+from haulout.web import registration
+from haulout.web.injection import CONFIGURATIONS
+from haulout.web.secrets import SECRETS
+from haulout.web.webhook import SelfMade, Webhook, WebhookSettings
+from support.backends import a_real_cluster
+from support.certificates import Authority
+from support.eventually import eventually
+from support.hooked import Hooked, define
+
+LOCAL = "127.0.0.1"
+REFUSED = "no node with name absent found"
+
+
+@dataclass
+class SetClock(RealClock):
+    """A clock that is wrong by so much."""
+
+    by: timedelta = timedelta()
+
+    def now(self) -> datetime:
+        """Return the time that it believes it is."""
+        return super().now() + self.by
+
+
+@pytest.mark.real_time
+async def test_a_certificate_is_renewed_while_reviews_go_on(control_plane: ControlPlane, namespace: str) -> None:
+    """It was made 250 days ago: time for the next one, which is shown an hour later."""
+    clock = SetClock(timedelta(days=-250))
+    name = f"{namespace}-webhook"
+    settings = WebhookSettings(
+        host=LOCAL, port=0, namespace=namespace, more_hosts=(LOCAL,), configuration=name, certificate=SelfMade()
+    )
+    async with a_real_cluster(control_plane, namespace=namespace) as cluster, AsyncExitStack() as cleanup:
+        client = await cluster.client()
+        await define(cluster, client)
+        hook = Webhook(await cluster.client(), settings, clock=clock)
+        world = Hooked(cluster, client, hook)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(hook.run())
+            port = await eventually(RealClock(), lambda: hook.port)
+            body = registration.configuration(name=name, url=f"https://{LOCAL}:{port}")
+            await client.create(CONFIGURATIONS, body)
+            cleanup.push_async_callback(client.delete, CONFIGURATIONS, name)
+            await eventually(RealClock(), lambda: _asked(world))
+            shown = hook.presented.identity
+
+            clock.by = timedelta()
+            await _touch(client, namespace)
+            await eventually(RealClock(), lambda: _authorities(client, name), becomes=2)
+            assert hook.presented.identity == shown
+
+            asking = group.create_task(_ask_on(world, hook))
+            clock.by = timedelta(minutes=62)
+            await _touch(client, namespace)
+            await eventually(RealClock(), lambda: hook.presented.identity != shown)
+            # More at once than there are connections: some are new, and are shown the new certificate.
+            assert all(REFUSED in it for it in await asyncio.gather(*(world.refusal("absent") for _ in range(20))))
+            await asking
+
+            other = replace("/webhooks/0/clientConfig/caBundle", base64.b64encode(Authority().pem).decode())
+            await client.patch(CONFIGURATIONS, name, json_patch(other))
+            await eventually(RealClock(), lambda: _authorities(client, name), becomes=2)
+            running.cancel()
+
+
+async def _asked(world: Hooked) -> bool:
+    try:
+        return REFUSED in await world.refusal("absent", dry_run=True)
+    except ServerFailure:  # it is asked, but not trusted yet
+        return False
+
+
+async def _ask_on(world: Hooked, hook: Webhook) -> None:
+    """Ask again and again until some time after the certificate has changed; no answer may be another."""
+    before = hook.presented.identity
+    left = 20
+    while left:
+        assert REFUSED in await world.refusal("absent", dry_run=True)
+        left -= hook.presented.identity != before
+
+
+async def _touch(client: Client, namespace: str) -> None:
+    """Have the Secret looked at now, not when its clock next rings."""
+    label = merge_patch({"metadata": {"labels": {"touched": str(random.random())}}})
+    await client.patch(SECRETS, registration.OWN_SECRET, label, namespace=namespace)
+
+
+async def _authorities(client: Client, name: str) -> int:
+    found: dict[str, Any] = await client.get(CONFIGURATIONS, name)
+    return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", "")).count(b"BEGIN")

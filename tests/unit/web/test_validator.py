@@ -1,0 +1,128 @@
+"""The webhook's answers when things are slow, odd, or happen at the same time."""
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.kube.client import Client
+from haulout.kube.objects import RawObject
+from haulout.web.reviews import NotAReview
+from haulout.web.validator import Validator
+from support.backends import Sandbox, Wire
+from support.builders import a_node
+from support.hooked import an_order, define
+
+
+@pytest.fixture
+async def line(clock: Clock) -> tuple[Client, Wire]:
+    """Return a client in a cluster that has the nodes n1 and n2, and its line."""
+    cluster = Sandbox(clock)
+    client, wire = await cluster.client_on_a_wire()
+    await define(cluster, client)
+    for name in ("n1", "n2"):
+        cluster.cluster.put(a_node(name))
+    return client, wire
+
+
+def a_review(operation: str = "CREATE", new: Any = None, old: Any = None, **more: Any) -> RawObject:
+    request = {"uid": "u-1", "operation": operation, "object": new, "oldObject": old, **more}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+
+
+def said(answer: RawObject) -> str:
+    """Return the words of a refusal; empty if there is none."""
+    response = answer["response"]
+    assert response["uid"] == "u-1"
+    assert response["allowed"] is ("status" not in response)
+    return str(response.get("status", {}).get("message", ""))
+
+
+async def test_an_api_server_that_does_not_answer_is_told_of_before_the_other_one_gives_up(
+    line: tuple[Client, Wire], clock: Clock
+) -> None:
+    client, wire = line
+    wire.silence()
+    began = clock.monotonic()
+    answer = await Validator(client).review(a_review(new=an_order("m", "n1")), within=timedelta(seconds=10))
+    assert clock.monotonic() - began < 10
+    assert said(answer) == (
+        "could not get node for validating spec.NodeName, please try again: could not get node: the API server did not "
+        "answer within 9s"
+    )
+
+
+async def test_finalizers_and_labels_pass_while_nobody_answers(line: tuple[Client, Wire], clock: Clock) -> None:
+    client, wire = line
+    wire.cut()
+    old = an_order("m", "n1", drain={"stored": "before it was checked"})
+    began = clock.monotonic()
+    answer = await Validator(client).review(a_review("UPDATE", new=old | {"metadata": {"name": "m"}}, old=old))
+    assert said(answer) == ""
+    assert clock.monotonic() == began
+
+
+async def test_who_was_let_in_and_then_refused_by_another_does_not_hold_the_node(
+    line: tuple[Client, Wire], clock: Clock
+) -> None:
+    """The second waits until it is sure: the first never shows up in any list."""
+    validator, began = Validator(line[0]), clock.monotonic()
+    assert said(await validator.review(a_review(new=an_order("first", "n1")))) == ""
+    assert said(await validator.review(a_review(new=an_order("first", "n1")))) == ""
+    assert clock.monotonic() - began < 1
+    assert said(await validator.review(a_review(new=an_order("second", "n1")))) == ""
+    assert 5 <= clock.monotonic() - began < 6
+
+
+async def test_who_was_let_in_holds_the_node_as_long_as_that_is_not_certain(line: tuple[Client, Wire]) -> None:
+    validator = Validator(line[0])
+    assert said(await validator.review(a_review(new=an_order("first", "n1")))) == ""
+    answer = await validator.review(a_review(new=an_order("second", "n1")), within=timedelta(seconds=3))
+    assert said(answer) == "invalid nodeName, a NodeMaintenance for node n1 already exists"
+    assert said(await validator.review(a_review(new=an_order("third", "n2")))) == ""
+
+
+async def test_of_many_that_are_asked_about_at_once_one_is_let_in(line: tuple[Client, Wire]) -> None:
+    validator = Validator(line[0])
+    reviews = [validator.review(a_review(new=an_order(f"m{number}", "n1")), within=timedelta(seconds=4))
+               for number in range(20)]  # fmt: skip
+    refusals = [said(answer) for answer in await asyncio.gather(*reviews)]
+    assert sum(not it for it in refusals) == 1
+
+
+@pytest.mark.parametrize(
+    ("review", "text"),
+    [
+        (a_review(new={"kind": "Pod"}), "expected a NodeMaintenance but got a Pod"),
+        (a_review(new=["odd"]), "expected a NodeMaintenance but got a list"),
+        (a_review("UPDATE", new=an_order("m", "n1")), "expected a NodeMaintenance but got a NoneType"),
+        (a_review(new=an_order("m", "n1") | {"spec": [], "metadata": "odd"}), "no node with name"),
+        (a_review("DELETE"), ""),
+        (a_review("CONNECT", new=7), ""),
+    ],
+)
+async def test_odd_questions_have_sane_answers(line: tuple[Client, Wire], review: RawObject, text: str) -> None:
+    answer = said(await Validator(line[0]).review(review))
+    assert text in answer
+    assert bool(text) is bool(answer)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"odd",
+        b"\xff",
+        b"[]",
+        b"{}",
+        b"[" * 100_000,
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}',
+        b'{"apiVersion": "admission.k8s.io/v1beta1", "kind": "AdmissionReview"}',
+        b'{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": {"uid": 7, "operation": []}}',
+    ],
+)
+async def test_what_is_no_review_is_told_so(line: tuple[Client, Wire], body: bytes) -> None:
+    with pytest.raises(NotAReview, match="expected an AdmissionReview"):
+        await Validator(line[0]).review(body)

@@ -1,0 +1,213 @@
+"""The webhook over HTTPS, and the health checks beside it."""
+
+import asyncio
+import base64
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from io import BytesIO
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from haulout.core.clock import RealClock
+from haulout.errors import UsageError
+from haulout.kube.client import Client
+from haulout.kube.network.certificates import Identity
+from haulout.sandbox.apiserver import ApiServer
+from haulout.sandbox.apiserver.webhook_callers import HttpsCaller
+from haulout.web import folders, health, registration, webhook
+from haulout.web.injection import CONFIGURATIONS
+from haulout.web.webhook import Automatic, Folder, SelfMade, UserSecret, Webhook, WebhookSettings, certificate_from
+from support.backends import Sandbox
+from support.builders import a_node
+from support.certificates import Authority
+from support.eventually import eventually
+from support.hooked import Hooked, an_order, define
+
+pytestmark = pytest.mark.real_time
+
+LOCAL = "127.0.0.1"
+
+
+@asynccontextmanager
+async def running(client: Client, **settings: Any) -> AsyncIterator[Webhook]:
+    usual: dict[str, Any] = {"host": LOCAL, "port": 0, "namespace": Sandbox.namespace, "more_hosts": (LOCAL,)}
+    hook = Webhook(client, WebhookSettings(**usual | settings))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(hook.run())
+        await eventually(client.clock, lambda: hook.port)
+        yield hook
+        task.cancel()
+
+
+def a_client(folder: Path) -> tuple[Client, Authority]:
+    """Return a client of a cluster with a node, and the authority whose certificate is in the folder."""
+    api, authority = ApiServer(RealClock()), Authority()
+    api.put(a_node("n1"))
+    issue(authority, folder)
+    return Client(api.transport(), clock=RealClock(), random=Random(1)), authority
+
+
+def issue(authority: Authority, folder: Path) -> Identity:
+    issued = authority.issue(LOCAL, "localhost")
+    (folder / "tls.crt").write_bytes(issued.cert_pem)
+    (folder / "tls.key").write_bytes(issued.key_pem)
+    return Identity(issued.cert_pem, issued.key_pem)
+
+
+def trusting(authority: Authority) -> aiohttp.TCPConnector:
+    return aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=authority.pem.decode()), force_close=True)
+
+
+async def post(session: aiohttp.ClientSession, hook: Webhook, body: bytes, **more: Any) -> tuple[int, str]:
+    url = f"https://{more.pop('host', LOCAL)}:{hook.port}{more.pop('path', registration.PATH)}?timeout=5s"
+    headers = more.pop("headers", {"content-type": "application/json"})
+    async with session.post(url, data=BytesIO(body), headers=headers, **more) as response:
+        return response.status, await response.text()
+
+
+def a_review(obj: Any) -> bytes:
+    request = {"uid": "u-1", "operation": "CREATE", "object": obj}
+    return msgspec.json.encode({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+
+
+async def test_reviews_are_answered_and_nonsense_is_refused(tmp_path: Path) -> None:
+    client, authority = a_client(tmp_path)
+    async with (
+        running(client, certificate=Folder(tmp_path)) as hook,
+        aiohttp.ClientSession(connector=trusting(authority)) as session,
+    ):
+        code, body = await post(session, hook, a_review(an_order("m", "absent")))
+        response = msgspec.json.decode(body)["response"]
+        assert (code, response["uid"], response["allowed"], response["status"]["code"]) == (200, "u-1", False, 403)
+        assert response["status"]["message"] == "invalid nodeName, no node with name absent found"
+        assert (await post(session, hook, b"{"))[0] == 400
+        assert (await post(session, hook, b"[" * 50_000))[0] == 400
+        assert (await post(session, hook, b" " * (9 << 20)))[0] == 413
+        assert (await post(session, hook, b"{}", headers={"content-type": "text/html"}))[0] == 415
+        assert (await post(session, hook, b"{}", path="/other"))[0] == 404
+        async with session.get(f"https://{LOCAL}:{hook.port}{registration.PATH}") as answer:
+            assert answer.status == 405
+        assert (await post(session, hook, a_review(an_order("m", "absent"))))[0] == 200
+
+
+async def test_another_certificate_is_shown_to_new_connections_while_old_ones_go_on(tmp_path: Path) -> None:
+    client, first = a_client(tmp_path)
+    second = Authority("second")
+    kept = aiohttp.TCPConnector(ssl=ssl.create_default_context(cadata=first.pem.decode()))
+    async with (
+        running(client, certificate=Folder(tmp_path)) as hook,
+        aiohttp.ClientSession(connector=kept) as old,
+        aiohttp.ClientSession(connector=trusting(second)) as new,
+    ):
+        assert (await post(old, hook, a_review({})))[0] == 200
+        with pytest.raises(aiohttp.ClientConnectorCertificateError):
+            await post(new, hook, a_review({}))
+        hook.presented.show(issue(second, tmp_path))
+        assert (await post(old, hook, a_review({})))[0] == 200
+        assert (await post(new, hook, a_review({})))[0] == 200
+        assert (await post(new, hook, a_review({}), host="localhost"))[0] == 200
+
+
+async def test_a_server_that_is_reached_by_url_is_trusted_by_the_api_server_that_asks_it() -> None:
+    """The sandbox's API server, over HTTPS, with a certificate that the webhook made by itself."""
+    clock = RealClock()
+    cluster = Sandbox(clock)
+    cluster.cluster = ApiServer(clock, namespaces=[cluster.namespace], network=HttpsCaller())
+    client = await cluster.client()
+    await define(cluster, client)
+    async with running(await cluster.client(), certificate=SelfMade()) as hook:
+        world = Hooked(cluster, client, hook)
+        body = registration.configuration(url=f"https://{LOCAL}:{hook.port}")
+        await client.create(CONFIGURATIONS, body)
+        await eventually(clock, lambda: bundle(cluster.cluster))
+        assert "no node with name absent found" in await world.refusal("absent")
+        assert (hook.unready(), hook.troubles()) == ((), ())
+
+
+def bundle(api: ApiServer) -> bytes:
+    found = api.get(CONFIGURATIONS.plural, registration.CONFIGURATION)
+    return base64.b64decode(found["webhooks"][0]["clientConfig"].get("caBundle", ""))
+
+
+async def test_without_a_certificate_it_does_not_listen_and_says_why(tmp_path: Path) -> None:
+    client, _ = a_client(tmp_path)
+    hook = Webhook(client, WebhookSettings(host=LOCAL, port=0, certificate=Folder(tmp_path / "absent")))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(hook.run())
+        await eventually(client.clock, hook.troubles)
+        (reason,) = hook.unready()
+        assert reason.startswith("the webhook does not listen: no certificate in ")
+        task.cancel()
+
+
+async def test_a_port_that_is_taken_is_told_so(tmp_path: Path) -> None:
+    client, _ = a_client(tmp_path)
+    async with running(client, certificate=Folder(tmp_path)) as first:
+        second = Webhook(client, WebhookSettings(host=LOCAL, port=first.port or 0, certificate=Folder(tmp_path)))
+        with pytest.raises(ExceptionGroup) as caught:
+            await second.run()
+    (error,) = caught.value.exceptions
+    assert isinstance(error, UsageError)
+    assert str(error).startswith(f"cannot listen on port {second._settings.port} for the webhook: ")
+
+
+async def test_health_is_told_with_reasons() -> None:
+    reasons: list[str] = []
+    async with health.serving(lambda: reasons, host=LOCAL, port=0) as port, aiohttp.ClientSession() as session:
+
+        async def asked(path: str) -> tuple[int, str]:
+            async with session.get(f"http://{LOCAL}:{port}{path}") as answer:
+                return answer.status, await answer.text()
+
+        assert await asked("/readyz") == (200, "ok\n")
+        reasons += ["the cache of nodes is not complete", "no leader"]
+        assert await asked("/readyz") == (503, "the cache of nodes is not complete\nno leader\n")
+        assert await asked("/healthz") == (200, "ok\n")
+        assert (await asked("/other"))[0] == 404
+
+
+# Where a certificate comes from
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("auto", Automatic()),
+        ("self", SelfMade()),
+        ("folder:/etc/tls", Folder(Path("/etc/tls"))),
+        ("secret:mine", UserSecret("mine")),
+    ],
+)
+def test_a_user_says_where_a_certificate_comes_from(text: str, meant: object) -> None:
+    assert certificate_from(text) == meant
+
+
+@pytest.mark.parametrize("text", ["", "auto:x", "folder", "folder:", "secret:", "odd"])
+def test_what_nobody_can_mean_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="expected auto, self, folder:PATH or secret:NAME"):
+        certificate_from(text)
+
+
+def test_olm_comes_before_the_default_folder_and_that_before_our_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    olm, default = folders.Files(tmp_path / "a.crt", tmp_path / "a.key"), folders.Files.in_folder(tmp_path)
+    monkeypatch.setattr(webhook, "OLM", olm)
+    monkeypatch.setattr(webhook, "DEFAULT_FOLDER", tmp_path)
+    assert webhook._chosen(Automatic()) == SelfMade()
+    assert "OLM injected certs for webhooks not found" in caplog.text
+    default.certificate.touch()
+    assert webhook._chosen(Automatic()) == SelfMade()
+    default.key.touch()
+    assert webhook._chosen(Automatic()) == default
+    olm.certificate.touch()
+    olm.key.touch()
+    assert webhook._chosen(Automatic()) == olm
