@@ -20,10 +20,10 @@ from haulout.core.clock import Clock, RealClock
 from haulout.core.paced import PacedLoop
 from haulout.core.virtual import VirtualClock
 from haulout.errors import UsageError
+from haulout.kube.network.certificates import Authority
 from haulout.sandbox import kubeconfig
 from haulout.sandbox.apiserver import ApiServer
 from haulout.sandbox.apiserver.webhook_callers import HttpsCaller
-from haulout.kube.network.certificates import Authority
 from haulout.sandbox.cluster import ADMIN, Cluster
 from haulout.sandbox.front import Front, listening
 from haulout.sandbox.scenarios.loading import Loaded

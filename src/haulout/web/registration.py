@@ -1,6 +1,6 @@
 """How the webhook is made known to a cluster, and what it must be allowed there: manifests as plain values.
 
-    for manifest in manifests(settings): print(yaml)
+    manifests(namespace="haulout")
 
 Names, path, rules and time-outs are those of the Node Maintenance Operator. `clientConfig` names a Service or, for a
 webhook that runs outside of the cluster, a URL. It comes without authorities: whoever provides the certificate writes
@@ -14,7 +14,7 @@ from typing import Any
 
 from haulout.kube.objects import RawObject
 from haulout.maintenance.resource import NODE_MAINTENANCES
-from haulout.web.injection import CONFIGURATIONS, Registration
+from haulout.web.injection import CONFIGURATIONS
 from haulout.web.validator import PATIENCE
 
 CONFIGURATION = "node-maintenance-operator-validating-webhook-configuration"
@@ -27,11 +27,6 @@ OWN_SECRET = "haulout-webhook-certificate"  # noqa: S105 - the name of one
 
 _HTTPS = 443
 _PODS = {"control-plane": "controller-manager", "node-maintenance-operator": ""}
-
-
-def registration() -> Registration:
-    """Return where API servers are told about the webhook."""
-    return Registration(CONFIGURATION, WEBHOOK)
 
 
 def service(name: str = SERVICE, *, namespace: str = NAMESPACE, port: int = PORT) -> RawObject:
@@ -73,6 +68,11 @@ def configuration(
         "metadata": {"name": name},
         "webhooks": [webhook],
     }
+
+
+def manifests(*, namespace: str = NAMESPACE) -> tuple[RawObject, ...]:
+    """Return all that makes the webhook known to a cluster."""
+    return service(namespace=namespace), configuration(namespace=namespace)
 
 
 def service_hosts(name: str = SERVICE, *, namespace: str = NAMESPACE) -> tuple[str, ...]:
