@@ -45,6 +45,7 @@ def test_a_certificate_that_is_not_trusted_yet_is_not_shown_before_the_last_day(
     first = step(None, EPOCH)
     staged = step(first.keys, first.wakes_at)
     assert staged.keys.next is not None
+    assert step(staged.keys, first.wakes_at + OVERLAP / 2).keys == staged.keys  # though it is trusted by now
     waiting = step(staged.keys, staged.wakes_at, trusted=False)
     assert waiting.keys == staged.keys
     assert waiting.wakes_at - staged.wakes_at == timedelta(minutes=10)

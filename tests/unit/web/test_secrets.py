@@ -8,6 +8,7 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
@@ -19,7 +20,7 @@ from haulout.kube.objects import RawObject
 from haulout.kube.patches import json_patch, merge_patch, replace
 from haulout.sandbox.apiserver import ApiServer, User
 from haulout.web import registration
-from haulout.web.injection import CONFIGURATIONS, Registration
+from haulout.web.injection import CONFIGURATIONS, Registration, injection
 from haulout.web.presented import Presented
 from haulout.web.secrets import SECRETS, GivenSecret, OwnSecret, Place
 from support.backends import Sandbox
@@ -122,6 +123,36 @@ async def test_over_a_year_each_replica_is_trusted_at_every_moment(cluster: Sand
             assert [await is_trusted(client, it) for it in replicas] == [True, True]
             seen.add(replicas[0]._presented.identity)
     assert len(seen) == 2
+
+
+async def test_replicas_that_renew_at_once_make_one_certificate(cluster: Sandbox, client: Client) -> None:
+    assert isinstance(client.clock, VirtualClock)
+    replicas = [own(await cluster.client()) for _ in range(3)]
+    async with running(*replicas):
+        await client.clock.sleep(SOON)
+        before = cluster.cluster.revision
+        client.clock.set_wall(timedelta(days=250))
+        await client.clock.sleep(SOON)
+        assert cluster.cluster.revision == before + 2  # the Secret, and the registration
+        client.clock.set_wall(timedelta(hours=2))
+        await client.clock.sleep(SOON)
+        assert cluster.cluster.revision == before + 4  # and both again when the next one is shown
+        assert len({it._presented.identity for it in replicas}) == 1
+
+
+def test_a_bundle_is_written_only_into_our_entry_and_only_over_what_was_seen() -> None:
+    ours = registration.configuration()["webhooks"][0]
+    seen = ours | {"clientConfig": {"url": "https://a.example", "caBundle": "c2Vlbg=="}}
+    patch = injection(
+        {"webhooks": [{"name": "other.example.com"}, seen]}, webhook=registration.WEBHOOK, authorities=b"new"
+    )
+    assert patch is not None
+    assert msgspec.json.decode(patch.body) == [
+        {"op": "test", "path": "/webhooks/1/name", "value": registration.WEBHOOK},
+        {"op": "test", "path": "/webhooks/1/clientConfig/caBundle", "value": "c2Vlbg=="},
+        {"op": "add", "path": "/webhooks/1/clientConfig/caBundle", "value": "bmV3"},
+    ]
+    assert injection({"webhooks": [seen]}, webhook=registration.WEBHOOK, authorities=b"seen") is None
 
 
 async def test_a_secret_that_was_deleted_or_broken_is_written_again_as_it_was(client: Client) -> None:
