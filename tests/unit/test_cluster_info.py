@@ -80,6 +80,9 @@ Permissions
   ✓ see disruption budgets         poddisruptionbudgets.policy: get, list, watch
   ✓ see namespaces, make one       namespaces: get, create
   ✓ lock nodes                     leases.coordination.k8s.io in medik8s-leases: get, list, watch, create, patch, delete
+  ✓ make a certificate             secrets in shop: create
+  ✓ share and renew it             secrets in shop: get, list, watch, patch
+  ✓ have it trusted                validatingwebhookconfigurations.admissionregistration.k8s.io: get, list, watch, patch
   ✓ lead                           leases.coordination.k8s.io in shop: get, create, patch
   ✓ tell people by events          events.events.k8s.io in default: create, patch
 

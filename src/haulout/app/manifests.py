@@ -13,10 +13,10 @@ from haulout.kube import access
 from haulout.kube.objects import RawObject
 from haulout.maintenance import lease, resource
 from haulout.maintenance.resource import NODE_MAINTENANCES
+from haulout.web import health, registration
 
 NAME = "haulout"
-# By these the pods of the Node Maintenance Operator are found, by people and by its must-gather.
-_LABELS = {"app.kubernetes.io/name": NAME, "control-plane": "controller-manager", "node-maintenance-operator": ""}
+_LABELS = {"app.kubernetes.io/name": NAME, **registration.PODS}
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 _RBAC = "rbac.authorization.k8s.io/v1"
 
@@ -48,7 +48,8 @@ def everything(wanted: Installation) -> list[RawObject]:
     namespaces = [_namespace(name) for name in dict.fromkeys((wanted.namespace, wanted.lease_namespace))]
     metadata = {"name": NAME, "namespace": wanted.namespace}
     account: RawObject = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
-    return [*definitions(), *namespaces, account, *permissions(wanted), _deployment(wanted, metadata)]
+    webhook = registration.manifests(namespace=wanted.namespace)
+    return [*definitions(), *namespaces, account, *permissions(wanted), _deployment(wanted, metadata), *webhook]
 
 
 def as_yaml(objects: Iterable[RawObject]) -> str:
@@ -105,6 +106,7 @@ def _deployment(wanted: Installation, metadata: RawObject) -> RawObject:
             )
         ],
         "containers": [_container(wanted)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
     }
     return {
         "apiVersion": "apps/v1",
@@ -127,6 +129,13 @@ def _container(wanted: Installation) -> RawObject:
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "LEASE_NAMESPACE", "value": wanted.lease_namespace},
         ],
+        "ports": [
+            {"name": "webhook", "containerPort": registration.PORT},
+            {"name": "health", "containerPort": health.PORT},
+        ],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "initialDelaySeconds": 15},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "initialDelaySeconds": 2},
+        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - in the container, and its own
         "resources": {"requests": {"cpu": "20m", "memory": "80Mi"}, "limits": {"memory": "200Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

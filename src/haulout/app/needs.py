@@ -12,12 +12,14 @@ from haulout.kube.resources import Resource
 from haulout.maintenance import lease
 from haulout.maintenance import permissions as maintenance
 from haulout.maintenance.resource import NODE_MAINTENANCES
+from haulout.web import registration
 
 
 def permissions(*, namespace: str, lease_namespace: str = lease.NAMESPACE) -> tuple[Permission, ...]:
     """Return what an operator that lives in `namespace` must be allowed to do."""
     return (
         *maintenance.permissions(lease_namespace=lease_namespace),
+        *registration.permissions(namespace=namespace),
         Permission(("get", "create", "patch"), "coordination.k8s.io", "leases", namespace, "lead"),
         # Events about cluster-scoped objects are in the namespace `default`.
         Permission(("create", "patch"), "events.k8s.io", "events", "default", "tell people by events"),

@@ -1,4 +1,4 @@
-"""The operator: of several processes one leads and does the work; the others wait for it to stop.
+"""The operator: of several processes one leads and does the work; all of them serve the webhook.
 
 It leads under the name that the Node Maintenance Operator leads under, so that an old one in the same namespace and a
 new one never work at once.
@@ -9,7 +9,7 @@ else comes forward it goes on, and its successor, which will have to start somew
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -19,9 +19,10 @@ from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.leader import LeaderElection
-from haulout.kube.objects import Node
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance.controller import Controller, HandOver, Settings
+from haulout.web import health
+from haulout.web.webhook import Webhook, WebhookSettings
 
 log = logging.getLogger(__name__)
 
@@ -40,17 +41,31 @@ class OperatorSettings:
     identity: str
     node: str = ""  # on which this process runs; empty: on none of the cluster
     lease_namespace: str = node_lease.NAMESPACE
+    guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift
+    webhook: WebhookSettings | None = None  # None: others serve it, or nobody does
+    health_port: int | None = None
 
 
-async def run_operator(
-    client: Client, settings: OperatorSettings, *, objection: Callable[[Node], Awaitable[str]] | None = None
-) -> None:
+async def run_operator(client: Client, settings: OperatorSettings) -> None:
+    """Serve what every replica serves, and stand for leadership; until cancelled."""
+    webhook = None if settings.webhook is None else Webhook(client, settings.webhook)
+    async with AsyncExitStack() as stack:
+        group = await stack.enter_async_context(asyncio.TaskGroup())
+        if webhook is not None:
+            group.create_task(webhook.run())
+        if settings.health_port is not None:
+            check = (lambda: ()) if webhook is None else webhook.unready
+            await stack.enter_async_context(health.serving(check, port=settings.health_port))
+        await stand(client, settings)
+
+
+async def stand(client: Client, settings: OperatorSettings) -> None:
     """Stand for leadership and, as the leader, see to maintenances; until cancelled."""
     own_node = settings.node
     while True:
         election = LeaderElection(client, name=LEADER_LEASE, namespace=settings.namespace, identity=settings.identity)
         try:
-            await election.run(partial(_lead, settings=settings, own_node=own_node, objection=objection))
+            await election.run(partial(_lead, settings=settings, own_node=own_node))
         except LeadershipLost as error:
             log.warning("%s; standing again", error)
         except HandOver as error:
@@ -58,21 +73,10 @@ async def run_operator(
             own_node = settings.node if await _has_successor(client, settings) else ""
 
 
-async def _lead(
-    client: Client,
-    *,
-    settings: OperatorSettings,
-    own_node: str,
-    objection: Callable[[Node], Awaitable[str]] | None,
-) -> None:
+async def _lead(client: Client, *, settings: OperatorSettings, own_node: str) -> None:
     events = EventRecorder(client, instance=settings.identity, controller=_REPORTER)
-    more = {} if objection is None else {"objection": objection}
-    controller = Controller(
-        client,
-        events=events,
-        settings=Settings(lease_namespace=settings.lease_namespace, own_node=own_node),
-        **more,
-    )
+    how = Settings(lease_namespace=settings.lease_namespace, own_node=own_node, guard_quorum=settings.guard_quorum)
+    controller = Controller(client, events=events, settings=how)
     handed_over: HandOver | None = None
     async with asyncio.TaskGroup() as group:
         telling = group.create_task(events.run())

@@ -2,6 +2,7 @@
 
 import math
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ import click
 from haulout.cli import options
 from haulout.sandbox import limits
 
-if TYPE_CHECKING:  # heavy: the sandbox is imported when it is asked for
+if TYPE_CHECKING:  # heavy: what runs is imported when it is asked for
     from haulout.sandbox.site import Plan
 
 _MOST_PORT = 65_535
@@ -26,7 +27,15 @@ _SANDBOX_ONLY = (
     "write_kubeconfig",
     "port",
 )
-_CLUSTER_ONLY = ("kubeconfig", "context", "namespace", "log_format")
+_CLUSTER_ONLY = (
+    "kubeconfig",
+    "context",
+    "namespace",
+    "log_format",
+    "webhook",
+    "health_port",
+    "no_quorum_check",
+)
 
 Check = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -49,6 +58,20 @@ def _from(least: int, most: int, hint: str) -> Check:
     type=click.Choice(["text", "json"]),
     help="Of the operator's log on stderr. [default: text on a terminal, json elsewhere]",
 )
+@click.option(
+    "--webhook",
+    metavar="CERTIFICATE",
+    help="Serve the admission webhook, with a certificate from: auto, self, folder:PATH or secret:NAME; or off. "
+    "[default: auto in a pod, off elsewhere]",
+)
+@click.option(
+    "--health-port",
+    type=int,
+    metavar="N",
+    callback=_from(1, _MOST_PORT, "/healthz and /readyz are served there"),
+    help="Serve /healthz and /readyz on this port. [default: 8081 in a pod, not at all elsewhere]",
+)
+@click.option("--no-quorum-check", is_flag=True, help="Take nodes though etcd would lose its quorum; not on OpenShift.")
 @click.option("--sandbox", is_flag=True, help="Start a cluster in this process, with the operator in it.")
 @click.option("--no-operator", is_flag=True, help="With --sandbox: only the cluster.")
 @click.option(
@@ -111,6 +134,9 @@ def run(  # noqa: PLR0913 - one for each option
     context: str | None,
     namespace: str | None,
     log_format: str | None,
+    webhook: str | None,
+    health_port: int | None,
+    no_quorum_check: bool,
     sandbox: bool,
     no_operator: bool,
     nodes: int | None,
@@ -143,7 +169,13 @@ def run(  # noqa: PLR0913 - one for each option
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
     if not sandbox:
         _refuse(ctx, _SANDBOX_ONLY, "only with --sandbox")
-        _operate(kubeconfig=kubeconfig, context=context, namespace=namespace, log_format=log_format)
+        from haulout.cli.operate import Wishes, operate
+
+        wishes = Wishes(
+            namespace=namespace, webhook=webhook, health_port=health_port, guards_quorum=not no_quorum_check
+        )
+        as_json = log_format == "json" or (log_format is None and not sys.stderr.isatty())
+        operate(wishes, kubeconfig=kubeconfig, context=context, as_json=as_json)
         return
     _refuse(ctx, _CLUSTER_ONLY, "not with --sandbox, which brings its own cluster")
     from haulout.sandbox.scenarios.loading import load
@@ -162,40 +194,6 @@ def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
         given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
         if given and parameter.name in names:
             raise click.UsageError(f"{parameter.opts[-1]}: {why}")
-
-
-def _operate(*, kubeconfig: str | None, context: str | None, namespace: str | None, log_format: str | None) -> None:
-    import asyncio
-    import logging
-    import socket
-    import sys
-    import uuid
-
-    from haulout.app import logs
-    from haulout.app.operator import OperatorSettings, run_operator
-    from haulout.cli import connect
-    from haulout.maintenance import lease
-
-    as_json = log_format == "json" or (log_format is None and not sys.stderr.isatty())
-
-    async def main() -> None:
-        async with connect.connect(kubeconfig=kubeconfig, context=context) as session:
-            await session.client.server_version()  # what is wrong with the way there is said at once, and in one line
-            logs.configure(as_json=as_json, level=min(logging.getLogger().level or logging.INFO, logging.INFO))
-            settings = OperatorSettings(
-                namespace=namespace or session.connection.namespace,
-                identity=f"{socket.gethostname()}_{uuid.uuid4()}",
-                node=os.environ.get("NODE_NAME", ""),
-                lease_namespace=os.environ.get("LEASE_NAMESPACE") or lease.NAMESPACE,
-            )
-            log = logging.getLogger(__name__)
-            log.info("the operator runs on %s, in namespace %s", session.connection.server, settings.namespace)
-            try:
-                await run_operator(session.client, settings)
-            except asyncio.CancelledError:
-                log.info("the operator ends")
-
-    connect.run(main())
 
 
 def _run(plan: "Plan", *, with_operator: bool) -> None:

@@ -18,6 +18,7 @@ from haulout.drain import document
 from haulout.drain.policy import Policy
 from haulout.errors import PolicyError
 from haulout.kube.objects import Node, RawObject
+from haulout.maintenance import quorum
 from haulout.maintenance.quorum import Judgement
 from haulout.maintenance.resource import NODE_MAINTENANCES
 
@@ -128,17 +129,14 @@ def _taken(name: str, maintained: Mapping[str, str] | Unknown) -> str | None:
     return f"invalid nodeName, a NodeMaintenance for node {name} already exists" if name in maintained else None
 
 
-def _quorum(name: str, quorum: Judgement | Unknown | None) -> Verdict:
-    if quorum is None:
+def _quorum(name: str, judged: Judgement | Unknown | None) -> Verdict:
+    if judged is None:
         return LET_IN
-    if isinstance(quorum, Unknown):
-        return Verdict(quorum.why)
-    if quorum.allowed:
-        return Verdict(None, (quorum.why,) if quorum.why else ())
-    refusal = (
-        "can not put master/control-plane node into maintenance at this moment, disrupting node "
-        f"{name} will violate etcd quorum"
-    )
-    if quorum.bare:
-        return Verdict(refusal, (quorum.why,))
-    return Verdict(f"{refusal}: {quorum.why}")
+    if isinstance(judged, Unknown):
+        return Verdict(judged.why)
+    if judged.allowed:
+        return Verdict(None, (judged.why,) if judged.why else ())
+    refusal = quorum.refusal(name)
+    if judged.bare:
+        return Verdict(refusal, (judged.why,))
+    return Verdict(f"{refusal}: {judged.why}")

@@ -9,7 +9,8 @@ decisions name. Everything that a successor needs is in the API server; what is 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
@@ -19,6 +20,7 @@ from haulout.kube.events import EventRecorder
 from haulout.kube.objects import Lease, Node
 from haulout.kube.queue import Queue
 from haulout.kube.resources import NODES
+from haulout.maintenance import etcd, quorum
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance.decision import Decision, Seen, decide
 from haulout.maintenance.drains import Drains
@@ -45,14 +47,11 @@ class Settings:
 
     lease_namespace: str = node_lease.NAMESPACE
     own_node: str = ""  # hand over before it is drained; empty: never
-
-
-async def _no_objection(_: Node) -> str:
-    return ""
+    guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift; there it is always guarded
 
 
 class Controller:
-    """Sees to all NodeMaintenances; `run` may be called once. `objection` says why a node may not be taken now."""
+    """Sees to all NodeMaintenances; `run` may be called once."""
 
     def __init__(
         self,
@@ -60,12 +59,11 @@ class Controller:
         *,
         events: EventRecorder,
         settings: Settings | None = None,
-        objection: Callable[[Node], Awaitable[str]] = _no_objection,
     ) -> None:
         self.settings = settings or Settings()
         self._client = client
         self._clock = client.clock
-        self._objection = objection
+        self._control_plane = asyncio.Lock()  # of its nodes one is judged and taken at a time
         self._teller = Teller(events)
         self._queue: Queue[str] = Queue(
             self._work, clock=client.clock, random=client.random, workers=_WORKERS, name="NodeMaintenance"
@@ -140,9 +138,20 @@ class Controller:
             await self._forget(name)
             return None
         try:
-            return await self._go_on(maintenance)
+            async with self._in_turn(maintenance):
+                return await self._go_on(maintenance)
         except MaintenanceGone:
             return None  # the watch is about to tell
+
+    @asynccontextmanager
+    async def _in_turn(self, maintenance: NodeMaintenance) -> AsyncIterator[None]:
+        """Judge and take one node of the control plane at a time, so that each judgement knows of the last."""
+        node = self._sight.nodes.get(maintenance.node)
+        if node is None or not quorum.is_control_plane(node) or maintenance.name in holders(node):
+            yield
+            return
+        async with self._control_plane:
+            yield
 
     async def _go_on(self, maintenance: NodeMaintenance) -> datetime | None:
         """Perform one step after the other until there is none left; then tell how things stand."""
@@ -166,17 +175,28 @@ class Controller:
         name = maintenance.node
         node = await self._sight.node(name)
         lease = await self._sight.lease(name)
-        is_taken = node is None or maintenance.is_leaving or maintenance.name in holders(node)
         return Seen(
             maintenance=maintenance,
             node=node,
             lease=lease,
             drain=self._drains.seen(maintenance.name),
             rivals=tuple(it for it in self._sight.maintenances_of(name) if it.name != maintenance.name),
-            objection="" if is_taken or node is None else await self._objection(node),
+            objection=await self._objection(maintenance, node),
             restored_at=self._performer.restored_at.get(maintenance.name),
             now=self._clock.now(),
         )
+
+    async def _objection(self, maintenance: NodeMaintenance, node: Node | None) -> str:
+        """Return why a node may not be taken now: etcd would lose its quorum, as the webhook would have said."""
+        if node is None or maintenance.is_leaving or maintenance.name in holders(node):
+            return ""
+        try:
+            judged = await etcd.judge(
+                self._client, node, maintained=self._sight.held(), elsewhere=self.settings.guard_quorum
+            )
+        except quorum.QuorumUnknown as error:
+            return str(error)
+        return "" if judged is None or judged.allowed else f"{quorum.refusal(node.name)}: {judged.why}"
 
     async def _forget(self, name: str) -> None:
         """Stop what is done for a maintenance that is gone; tell of nodes that it left behind."""

@@ -53,6 +53,7 @@ WISHES = Wishes(
 LEASE_LOST_FOR = timedelta(minutes=1)  # to somebody else, until the maintenance is given up
 LEASE_LOOKED_AT_EVERY = timedelta(seconds=10)  # meanwhile
 _NEVER = datetime.max.replace(tzinfo=UTC)
+OBJECTION_LOOKED_AT_EVERY = timedelta(seconds=30)
 RESTORED_AT_MOST_EVERY = timedelta(seconds=10)
 LEASE_LOST = "Lost"  # the reason of the condition Leased
 _LOST_BEFORE = "maintenance failed: lease could not be extended"
@@ -268,7 +269,8 @@ def _about_the_node(seen: Seen, node: Node) -> Decision | None:
     mark = cordon.cordon_of(node)
     is_first = mark is None or owner not in mark.owners
     if is_first and seen.objection:
-        waiting = Decision(problem=seen.objection, waits_for="the control plane")
+        look_at = seen.now + OBJECTION_LOOKED_AT_EVERY
+        waiting = Decision(problem=seen.objection, waits_for="the control plane", wakes_at=look_at)
         return _published(seen, node, Stage.PLANNED) or waiting
     adopting = is_adoptable(seen.maintenance, node)
     change = cordon.acquire(node, owner, WISHES, now=seen.now, adopting=adopting)

@@ -52,6 +52,12 @@ def is_control_plane(node: Node) -> bool:
     return any(label in node.metadata.labels for label in CONTROL_PLANE)
 
 
+def refusal(node: str) -> str:
+    """Return the sentence with which a node is refused, which others match on."""
+    disrupting = f"disrupting node {node} will violate etcd quorum"
+    return f"can not put master/control-plane node into maintenance at this moment, {disrupting}"
+
+
 # On OpenShift
 
 

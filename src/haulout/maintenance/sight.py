@@ -103,6 +103,14 @@ class Sight:
             return self.leases.get(node_lease.key_of(node, namespace=self._lease_namespace))
         return await leases.find(self._client, node_lease.name_of(node), namespace=self._lease_namespace)
 
+    def held(self) -> dict[str, str]:
+        """Return the nodes that are held by maintenances, and by which."""
+        return {
+            it.node: it.name
+            for it in self.maintenances.cache.all()
+            if (node := self.nodes.get(it.node)) is not None and it.name in holders(node)
+        }
+
     def nodes_held_by(self, maintenance: str) -> list[Node]:
         """Return the nodes that are kept cordoned in the name of a maintenance."""
         return [node for node in self.nodes.cache.all() if maintenance in holders(node)]

@@ -6,12 +6,13 @@ Names, path, rules and time-outs are those of the Node Maintenance Operator. `cl
 webhook that runs outside of the cluster, a URL. It comes without authorities: whoever provides the certificate writes
 them, and when nobody does, the webhook itself.
 
-`ROLE` and `CLUSTER_ROLE` are what the webhook needs beyond what the controller may do anyway (get nodes, list pods and
-disruption budgets, list NodeMaintenances).
+`permissions` is what the webhook needs beyond what the controller may do anyway (get nodes, list pods and disruption
+budgets, list NodeMaintenances).
 """
 
 from typing import Any
 
+from haulout.kube.access import Permission
 from haulout.kube.objects import RawObject
 from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.web.injection import CONFIGURATIONS
@@ -25,8 +26,10 @@ SERVICE = "node-maintenance-operator-webhook-service"
 PORT = 9443
 OWN_SECRET = "haulout-webhook-certificate"  # noqa: S105 - the name of one
 
+# By these labels the pods of the Node Maintenance Operator are found, by people and by its must-gather.
+PODS = {"control-plane": "controller-manager", "node-maintenance-operator": ""}
+
 _HTTPS = 443
-_PODS = {"control-plane": "controller-manager", "node-maintenance-operator": ""}
 
 
 def service(name: str = SERVICE, *, namespace: str = NAMESPACE, port: int = PORT) -> RawObject:
@@ -36,7 +39,7 @@ def service(name: str = SERVICE, *, namespace: str = NAMESPACE, port: int = PORT
         "apiVersion": "v1",
         "kind": "Service",
         "metadata": {"name": name, "namespace": namespace},
-        "spec": {"selector": dict(_PODS), "ports": ports},
+        "spec": {"selector": dict(PODS), "ports": ports},
     }
 
 
@@ -81,21 +84,14 @@ def service_hosts(name: str = SERVICE, *, namespace: str = NAMESPACE) -> tuple[s
     return inside, f"{name}.{namespace}", name, f"{inside}.cluster.local"
 
 
-# Of its own namespace. A name cannot restrict `create`, as there is no object yet to have one.
-ROLE: tuple[RawObject, ...] = (
-    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]},
-    {
-        "apiGroups": [""],
-        "resources": ["secrets"],
-        "resourceNames": [OWN_SECRET],
-        "verbs": ["get", "list", "watch", "patch"],
-    },
-)
-CLUSTER_ROLE: tuple[RawObject, ...] = (
-    {
-        "apiGroups": [CONFIGURATIONS.group],
-        "resources": [CONFIGURATIONS.plural],
-        "resourceNames": [CONFIGURATION],
-        "verbs": ["get", "list", "watch", "patch"],
-    },
-)
+def permissions(*, namespace: str, secret: str = OWN_SECRET) -> tuple[Permission, ...]:
+    """Return what the webhook needs beyond what the controller may do anyway."""
+    change = ("get", "list", "watch", "patch")
+    return (
+        # A name cannot restrict this, as there is no object yet to have one.
+        Permission(("create",), "", "secrets", namespace, "make a certificate"),
+        Permission(change, "", "secrets", namespace, "share and renew it", names=(secret,)),
+        Permission(
+            change, CONFIGURATIONS.group, CONFIGURATIONS.plural, None, "have it trusted", names=(CONFIGURATION,)
+        ),
+    )

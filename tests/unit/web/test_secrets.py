@@ -15,8 +15,8 @@ from cryptography.exceptions import InvalidSignature
 
 from haulout.core.clock import Clock
 from haulout.core.virtual import VirtualClock
+from haulout.kube import access
 from haulout.kube.client import Client
-from haulout.kube.objects import RawObject
 from haulout.kube.patches import json_patch, merge_patch, replace
 from haulout.sandbox.apiserver import ApiServer, User
 from haulout.web import registration
@@ -274,7 +274,8 @@ async def test_a_given_secret_is_shown_trusted_and_followed(client: Client) -> N
 async def test_the_rules_that_we_ship_are_enough(clock: Clock, rng: Random) -> None:
     api = ApiServer(clock, rbac=True, namespaces=[PLACE.namespace])
     api.put(registration.configuration())
-    for obj in grants("Role", registration.ROLE, PLACE.namespace) + grants("ClusterRole", registration.CLUSTER_ROLE):
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "webhook"}
+    for obj in access.roles("webhook", registration.permissions(namespace=PLACE.namespace, secret=PLACE.name), subject):
         api.put(obj)
     client = Client(api.transport(user=User("webhook", ("system:authenticated",))), clock=clock, random=rng)
     source = own(client)
@@ -284,15 +285,3 @@ async def test_the_rules_that_we_ship_are_enough(clock: Clock, rng: Random) -> N
         assert source._following._cache.health().problem is None
         assert source._injector._following._cache.health().problem is None
     assert "caBundle" in api.get(CONFIGURATIONS.plural, registration.CONFIGURATION)["webhooks"][0]["clientConfig"]
-
-
-def grants(kind: str, rules: tuple[RawObject, ...], namespace: str = "") -> list[RawObject]:
-    meta = {"name": "webhook"} | ({"namespace": namespace} if namespace else {})
-    group = "rbac.authorization.k8s.io"
-    reference = {"apiGroup": group, "kind": kind, "name": "webhook"}
-    subjects = [{"apiGroup": group, "kind": "User", "name": "webhook"}]
-    common = {"apiVersion": f"{group}/v1", "metadata": meta}
-    return [
-        common | {"kind": kind, "rules": list(rules)},
-        common | {"kind": f"{kind}Binding", "roleRef": reference, "subjects": subjects},
-    ]
