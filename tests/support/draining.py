@@ -6,9 +6,10 @@ async with a_town(clock, "n1", "n2") as town:
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 from haulout.core.clock import Clock
@@ -19,7 +20,7 @@ from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
-from haulout.sandbox.apiserver import InProcessTransport
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport
 from haulout.sandbox.cluster import Cluster
 from haulout.sandbox.nodes import Delays, Machine
 
@@ -102,18 +103,22 @@ class Town:
             task.cancel()
 
     async def until(self, check: Callable[[], bool], *, within: timedelta = timedelta(minutes=10)) -> float:
-        """Wait until `check` holds; return how many seconds that took."""
+        """Wait until `check` holds; return how many seconds that took, the more exactly the less it may take."""
+        step = max(timedelta(milliseconds=50), within / 12_000)
         began = self.clock.monotonic()
         while not check():
             assert self.clock.monotonic() - began < within.total_seconds(), f"not within {within}"
-            await self.clock.sleep(timedelta(milliseconds=50))
+            await self.clock.sleep(step)
         return self.clock.monotonic() - began
 
 
 @asynccontextmanager
-async def a_town(clock: Clock, *nodes: str, delays: Delays | None = None) -> AsyncIterator[Town]:
+async def a_town(
+    clock: Clock, *nodes: str, delays: Delays | None = None, features: Iterable[str] = ()
+) -> AsyncIterator[Town]:
     """Yield a cluster with these nodes, ready; things take no time unless `delays` or pods say so."""
-    cluster = Cluster(clock, delays=Delays.none() if delays is None else delays, events=False)
+    api = ApiServer(clock, random=Random("town"), features=features)
+    cluster = Cluster(clock, api=api, delays=Delays.none() if delays is None else delays, events=False)
     for number, name in enumerate(nodes):
         cluster.kubelets.add(Machine(name=name, zone=f"z{number % 3}"))
     cluster.api.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SHOP}})

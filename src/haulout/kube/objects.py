@@ -132,6 +132,13 @@ class Volume(Base, frozen=True):
     persistent_volume_claim: RawObject | None = None
 
 
+class EvictionResponder(Base, frozen=True):
+    """Somebody who helps a pod to leave (`haulout.kube.lifecycle`)."""
+
+    name: str = ""
+    priority: int = 0
+
+
 class PodSpec(Base, frozen=True):
     """What is wanted of a pod."""
 
@@ -139,6 +146,8 @@ class PodSpec(Base, frozen=True):
     priority: int = 0
     volumes: tuple[Volume, ...] = ()
     termination_grace_period_seconds: int = 30
+    eviction_responders: tuple[EvictionResponder, ...] = ()
+    scheduling_group: RawObject | None = None  # of a pod that is scheduled together with others
 
 
 class PodStatus(Base, frozen=True):

@@ -21,8 +21,9 @@ from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.sandbox.apiserver import ApiServer, InProcessTransport, User
+from haulout.sandbox.apiserver.lifecycle_kinds import EVICTION_REQUEST_API
 from haulout.sandbox.apiserver.transport import USUAL_LATENCY
-from haulout.sandbox.controllers import ALL, Controllers
+from haulout.sandbox.controllers import ALL, EVICTION_COORDINATION, Controllers
 from haulout.sandbox.nodes import Delays, Kubelets, NodeLifecycle, Scheduler, View
 from haulout.sandbox.nodes.kubelet import BEATS_FROM
 
@@ -41,7 +42,8 @@ class Cluster:
 
     `seed` decides all that is left to chance. `heartbeat` is how often a kubelet renews its lease: rarer is cheaper,
     and so are requests without `latency`. Without `begins` heartbeats keep a beat of the calendar; with it, one that
-    begins then, so that runs that begin at different times are the same but for the time.
+    begins then, so that runs that begin at different times are the same but for the time. Controllers for
+    features that are off by default run if the `api` that is given has them.
     """
 
     def __init__(
@@ -75,8 +77,9 @@ class Cluster:
             beats_from=begins or BEATS_FROM,
             events=self._recorders.get("kubelets"),
         )
+        kinds = (*ALL, *(EVICTION_COORDINATION if EVICTION_REQUEST_API in self.api.features else ()))
         controllers = Controllers(
-            self.client("controllers"), random=Random(f"{seed} controllers"), kinds=ALL, events=events
+            self.client("controllers"), random=Random(f"{seed} controllers"), kinds=kinds, events=events
         )
         self._controllers = controllers
         self._parts: dict[str, _Run] = {

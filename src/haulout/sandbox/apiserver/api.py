@@ -39,8 +39,9 @@ class ApiServer:
     `sendInitialEvents`. Without `defaulting` it stores what it is given and adds nothing. Admission webhooks are those
     that `webhooks` serves, and those that the `network` reaches, if there is one. With `rbac` users may do what roles
     and bindings allow them, without it everything. `namespaces` are there from the start, besides those of every
-    cluster. Without `keep_history` it remembers only what clients may still ask for, and no requests, so that it can
-    run for days. Kinds are named by their plural, or `plural.group` where that is not unique.
+    cluster. `features` are those of Kubernetes that are off by default (`lifecycle_kinds` has one). Without
+    `keep_history` it remembers only what clients may still ask for, and no requests, so that it can run for days. Kinds
+    are named by their plural, or `plural.group` where that is not unique.
     """
 
     def __init__(  # noqa: PLR0913 - one switch each, and all have their usual place
@@ -54,10 +55,12 @@ class ApiServer:
         network: Caller | None = None,
         rbac: bool = False,
         namespaces: Iterable[str] = (),
+        features: Iterable[str] = (),
         keep_history: bool = True,
     ) -> None:
         random = Random(0) if random is None else random
         self.webhooks = LocalWebhooks(otherwise=network)
+        self.features = tuple(features)
         self._clock = clock
         self._memory = Store(clock, window=window, keep_history=keep_history)
         self._keeps_history = keep_history
@@ -69,6 +72,7 @@ class ApiServer:
             defaulting=defaulting,
             rbac=rbac,
             namespaces=namespaces,
+            features=self.features,
         )
         self._transports: list[InProcessTransport] = []
 

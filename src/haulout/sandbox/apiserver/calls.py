@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from haulout.kube.transport import Request
 from haulout.sandbox.apiserver.apply import manager_of
 from haulout.sandbox.apiserver.rbac import User
+from haulout.sandbox.apiserver.received import Gate
 from haulout.sandbox.apiserver.selectors import Selection, selection
 from haulout.sandbox.apiserver.targets import Target
 
@@ -20,6 +21,7 @@ class Call:
     query: Mapping[str, str]
     attempt: int  # how often the server has already said NotYet
     as_of: int | None  # a stale server: the revision its reads show
+    gate: Gate  # what the server reads of an object that others do not know
 
     @property
     def manager(self) -> str:

@@ -59,6 +59,10 @@ class Definitions:
             self._documents = {path: crd_openapi.document(served) for path, served in members.items()}
         return self._documents
 
+    def build_in(self, crd: JsonObject) -> None:
+        """Serve what a definition says that is part of the server, and of which nobody sees that it is one."""
+        self._serve(crd)
+
     def _hear(self, write: Write) -> None:
         if write.kind is DEFINITION:
             self._follow(write.key)

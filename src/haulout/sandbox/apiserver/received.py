@@ -4,12 +4,13 @@
 `Warn` (the default) answers with warnings, `Strict` refuses. `custom_requests` does the same for custom resources.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import msgspec
 
 from haulout.sandbox.apiserver import fields, status, unknown_fields
-from haulout.sandbox.apiserver.decoding import Misfit, fitted
+from haulout.sandbox.apiserver.decoding import Fitted, Misfit, fitted
 from haulout.sandbox.apiserver.kinds import JsonObject, Kind
 from haulout.sandbox.apiserver.strategic import go_text
 
@@ -18,19 +19,30 @@ _DEPRECATED = {
 }
 
 
+Gate = Callable[[Fitted, Any], Fitted]
+"""Makes of what was read of an object, given the object as it was sent, what a server with more features reads."""
+
+
+def as_it_is(found: Fitted, _sent: Any) -> Fitted:
+    """Add nothing."""
+    return found
+
+
 def deprecations(kind: Kind) -> list[str]:
     """Return the warnings that every answer about a kind has."""
     said = _DEPRECATED.get((kind.api_version, kind.kind))
     return [said] if said else []
 
 
-def received(kind: Kind, obj: JsonObject, sent: bytes, *, query: Mapping[str, str], warnings: list[str]) -> JsonObject:
+def received(
+    kind: Kind, obj: JsonObject, sent: bytes, *, query: Mapping[str, str], warnings: list[str], gate: Gate = as_it_is
+) -> JsonObject:
     """Return the object that was sent, which `sent` has in full if that is JSON."""
     is_json = sent.lstrip().startswith(b"{") and query.get("fieldValidation") != "Ignore"
     if is_json and unknown_fields.duplicates(sent):
         obj = unknown_fields.pairs(sent)
     try:
-        found = fitted(kind, obj)
+        found = gate(fitted(kind, obj), obj)
     except Misfit as misfit:
         raise unknown_fields.refused(kind, str(misfit)) from None
     strict = unknown_fields.complain(found.unknown, query, warnings)
@@ -40,11 +52,18 @@ def received(kind: Kind, obj: JsonObject, sent: bytes, *, query: Mapping[str, st
 
 
 def patched(
-    kind: Kind, new: JsonObject, sent: bytes, *, merged: bool, query: Mapping[str, str], warnings: list[str]
+    kind: Kind,
+    new: JsonObject,
+    sent: bytes,
+    *,
+    merged: bool,
+    query: Mapping[str, str],
+    warnings: list[str],
+    gate: Gate = as_it_is,
 ) -> JsonObject:
     """Return what a patch made of an object; `merged` tells that it was a strategic merge patch."""
     try:
-        found = fitted(kind, new, merged=merged)
+        found = gate(fitted(kind, new, merged=merged), new)
     except Misfit as misfit:
         raise _refused_patch(new, sent, str(misfit), merged=merged) from None
     strict = unknown_fields.complain([*unknown_fields.duplicates(sent), *found.unknown], query, warnings)

@@ -39,7 +39,8 @@ def object_of(call: Call) -> JsonObject:
     sent = bodies.from_request(body, request.content_type, api_version=kind.api_version, kind=kind.kind)
     if version is None:
         _check_type(sent, kind.api_version)
-        obj = received.received(kind, sent, body, query=call.query, warnings=call.target.warnings)
+        warnings = call.target.warnings
+        obj = received.received(kind, sent, body, query=call.query, warnings=warnings, gate=call.gate)
         return obj | {"metadata": dict(obj.get("metadata") or {})}
     custom_requests.check_type(sent, body, kind)
     return custom_requests.received(sent, request, version, query=call.query, warnings=call.target.warnings)
@@ -77,7 +78,9 @@ def patched_by(call: Call, obj: JsonObject) -> JsonObject:
     # A merge patch shares what it leaves alone, which was looked at when it was written.
     shares = content_type_of(call) == MERGE_PATCH
     changed = {name: part for name, part in new.items() if not shares or part is not obj.get(name)}
-    fitting = received.patched(call.target.kind, changed, sent, merged=merged, query=query, warnings=warnings)
+    fitting = received.patched(
+        call.target.kind, changed, sent, merged=merged, query=query, warnings=warnings, gate=call.gate
+    )
     if fitting is not changed:
         new = {name: part for name, part in new.items() if name not in changed} | fitting
     return new if isinstance(new.get("metadata"), dict) else new | {"metadata": {}}

@@ -15,6 +15,7 @@ from haulout.kube.transport import Request, Response
 from haulout.sandbox.apiserver import (
     bodies,
     custom_requests,
+    lifecycle_kinds,
     options,
     received,
     reviews,
@@ -33,6 +34,7 @@ from haulout.sandbox.apiserver.discovery import AGGREGATED, VERSION, discovery
 from haulout.sandbox.apiserver.eviction import evict
 from haulout.sandbox.apiserver.gate import Gate
 from haulout.sandbox.apiserver.kinds import KINDS, NAMESPACE, POD, JsonObject, Kind
+from haulout.sandbox.apiserver.lifecycle_kinds import EVICTION_REQUEST_API
 from haulout.sandbox.apiserver.namespaces import FINALIZE, FIRST_NAMESPACES
 from haulout.sandbox.apiserver.negotiation import check_accepted
 from haulout.sandbox.apiserver.openapi import openapi
@@ -78,6 +80,7 @@ class Server:
         defaulting: bool,
         rbac: bool,
         namespaces: Iterable[str] = (),
+        features: Iterable[str] = (),
     ) -> None:
         self.kinds = Catalogue([*KINDS, *ALL])
         self.writer = Writer(store, clock, random, kinds=lambda: self.kinds, defaulting=defaulting)
@@ -88,6 +91,9 @@ class Server:
         self._store = store
         self._clock = clock
         self._definitions = Definitions(self.writer, self.kinds)
+        self._gate = lifecycle_kinds.gated if EVICTION_REQUEST_API in features else received.as_it_is
+        for crd in lifecycle_kinds.definitions() if EVICTION_REQUEST_API in features else ():
+            self._definitions.build_in(crd)
         self.given_tokens: dict[str, User] = {}
         tokens = Tokens(secret=random.randbytes(32), find_account=self._find_account, given=self.given_tokens)
         self.gate = Gate(store, tokens, enforces=rbac)
@@ -139,7 +145,15 @@ class Server:
         if review := self._review(request, parts, user):
             return review
         target, collection = self._routed(request, parts, user, case)
-        call = Call(request=request, target=target, user=user, query=parameters(request), attempt=attempt, as_of=as_of)
+        call = Call(
+            request=request,
+            target=target,
+            user=user,
+            query=parameters(request),
+            attempt=attempt,
+            as_of=as_of,
+            gate=self._gate,
+        )
         check_accepted(request.accept, lists=collection and request.method == "GET")
         return self._answer(call, collection=collection)
 

@@ -15,6 +15,8 @@ from haulout.sandbox.controllers.caches import Caches
 from haulout.sandbox.controllers.daemonsets import DaemonSets
 from haulout.sandbox.controllers.deployments import Deployments
 from haulout.sandbox.controllers.disruption import Disruption
+from haulout.sandbox.controllers.evictionrequests import EvictionRequests
+from haulout.sandbox.controllers.evictor import ImperativeEvictor
 from haulout.sandbox.controllers.garbage import Garbage
 from haulout.sandbox.controllers.jobs import Jobs
 from haulout.sandbox.controllers.namespaces import Namespaces
@@ -35,15 +37,20 @@ ALL = (
     ServiceAccounts,
 )
 
+EVICTION_COORDINATION = (EvictionRequests, ImperativeEvictor)  # where the API server has EvictionRequests
+
 __all__ = [
     "ALL",
+    "EVICTION_COORDINATION",
     "Caches",
     "Controller",
     "Controllers",
     "DaemonSets",
     "Deployments",
     "Disruption",
+    "EvictionRequests",
     "Garbage",
+    "ImperativeEvictor",
     "Jobs",
     "Namespaces",
     "PodCollector",

@@ -13,6 +13,7 @@ from haulout.kube.client import Client
 from haulout.kube.follow import Selection
 from haulout.kube.resources import Resource
 from haulout.kube.store import Indexer
+from haulout.sandbox.controllers.evictions import EVICTION_REQUESTS, EVICTIONS, target_key
 from haulout.sandbox.controllers.objects import (
     BUDGETS,
     DAEMON_SETS,
@@ -171,6 +172,8 @@ def _indexes_for(resource: Resource[Any]) -> Mapping[str, Indexer[Any]]:
         return common | {"node": _node, "label": _labels, "job": _job}
     if resource.plural == BUDGETS.plural:
         return common | {"selects": _selects}
+    if resource in (EVICTION_REQUESTS, EVICTIONS):
+        return common | {"target": lambda thing: (target_key(thing),)}
     return common
 
 

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from haulout.kube import objects, resources
-from haulout.kube.objects import Base, Condition, NodeSpec, NodeStatus, RawObject
+from haulout.kube.objects import Base, Condition, EvictionResponder, NodeSpec, NodeStatus, RawObject
 from haulout.kube.resources import Resource
 
 IntOrPercent = int | str
@@ -196,6 +196,8 @@ class PodSpec(Base, frozen=True):
 
     node_name: str = ""
     affinity: Affinity | None = None
+    eviction_responders: tuple[EvictionResponder, ...] = ()
+    scheduling_group: RawObject | None = None
 
 
 class PodStatus(Base, frozen=True):
