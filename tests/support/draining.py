@@ -75,7 +75,8 @@ class Town:
 
     def evictions(self) -> list[str]:
         """Return the names of the pods for which an eviction was asked for, in order."""
-        return [it.path.split("/")[-2] for it in self.line.asked(method="POST", path="/eviction")]
+        asked = [it.path for it in self.line.asked(method="POST", path="/eviction")]
+        return [path.split("/")[-2] for path in asked if path.endswith("/eviction")]
 
     async def cordon(self, *names: str) -> None:
         """Keep further pods off nodes."""

@@ -17,6 +17,7 @@ from enum import StrEnum
 
 from haulout.drain.selection import controller_of
 from haulout.errors import ApiError, Forbidden, KubeError, ServerFailure, TooManyRequests
+from haulout.kube.lifecycle import LAST_RESPONDER, Eviction, ResponderStatus
 from haulout.kube.objects import Pod
 
 _BUDGET = re.compile(r"The disruption budget (?P<name>\S+) (?P<rest>.*)", re.DOTALL)
@@ -47,6 +48,7 @@ class Kind(StrEnum):
     API = "ApiError"
     POLICY = "Policy"
     COMPLETION = "Completion"
+    RESPONDER = "EvictionResponder"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +66,7 @@ class Blocker:
     @property
     def is_progress(self) -> bool:
         """Tell whether things go their way, and waiting is all there is to do."""
-        return self.kind in (Kind.MIGRATION, Kind.THROTTLING, Kind.COMPLETION)
+        return self.kind in (Kind.MIGRATION, Kind.THROTTLING, Kind.COMPLETION, Kind.RESPONDER)
 
     def __str__(self) -> str:
         """Return it in one line."""
@@ -136,6 +138,20 @@ def unknown(pod: Pod, problem: str) -> Blocker:
 def running(pod: Pod, rule: str) -> Blocker:
     """Return what is waited for when a rule lets a pod finish by itself."""
     return _blocker(Kind.COMPLETION, pod, reason=f"rule {rule} lets it run until it has finished by itself")
+
+
+def responding(pod: Pod, eviction: Eviction, responder: ResponderStatus) -> Blocker:
+    """Return who works on an Eviction of `pod`, and how far that is; what a budget says of it counts as its own."""
+    if responder.name == LAST_RESPONDER and _BUDGET.search(responder.message):
+        return _by_budget(pod, responder.message)
+    reason = f"responder {responder.name} makes it leave"
+    if responder.message:
+        reason += f": {responder.message.rstrip('.')}"
+    if responder.expected_completion_time is not None:
+        reason += f"; expected to be done at {responder.expected_completion_time:%H:%M:%S} UTC"
+    if responder.heartbeat_time is None:
+        reason += "; it has not reported yet"
+    return _blocker(Kind.RESPONDER, pod, object=f"Eviction {eviction.key}", reason=reason)
 
 
 def workload_of(pod: Pod) -> str:

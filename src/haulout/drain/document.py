@@ -63,6 +63,7 @@ def _policy(section: "_Section", base: Policy) -> Policy:
         deletion_timeout=section.get("deletionTimeout", _limit, base.deletion_timeout),
         force_delete=section.get("forceDelete", _flag, base.force_delete),
         disable_eviction=section.get("disableEviction", _flag, base.disable_eviction),
+        eviction_requests=section.get("evictionRequests", _flag, base.eviction_requests),
         parallel=section.get("parallel", _between(1, MOST_PARALLEL), base.parallel),
         order=_order(section.below("order"), base.order),
         rules=tuple(map(_rule, section.items("rules"))) or base.rules,

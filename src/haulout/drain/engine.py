@@ -8,6 +8,7 @@ parallel. It polls nothing. It reports values, and leaves logs, events and statu
 
 - It ends when a list from the server, made after the last pod had been seen to go, shows that nothing is left; or
   with a verdict. What it cannot do it tries again, at a pace that spares the server.
+- It asks pods the way that `haulout.drain.ways` says, and leaves none of its EvictionRequests behind.
 - `change` gives it another policy and `stop` ends it, at any time: nothing is sent after that, and `run` returns as
   soon as the requests under way are answered. Cancelling the task of `run` does not even wait for these.
 - One that is made `waiting` looks and reports, and touches nothing until `begin`. One that is `lasting` goes on after
@@ -25,6 +26,7 @@ from haulout.core import duration
 from haulout.core.backoff import Backoff
 from haulout.drain import blockers, words
 from haulout.drain.answers import Answers
+from haulout.drain.evictionrequests import EvictionRequests, Owner
 from haulout.drain.memory import Checkpoint, Memory, budget_of
 from haulout.drain.openings import PREFIX, Openings
 from haulout.drain.plan import Action, Plan, View, decide
@@ -34,6 +36,7 @@ from haulout.drain.progress import Ending, Outcome, Progress, State
 from haulout.drain.requests import Lane, is_gone
 from haulout.drain.selection import aggregate
 from haulout.drain.sorting import Question
+from haulout.drain.ways import Way
 from haulout.errors import ApiError, KubeError
 from haulout.kube.client import Client
 from haulout.kube.resources import PODS
@@ -63,6 +66,7 @@ class Drain:
         checkpoint: Checkpoint | None = None,
         waiting: bool = False,
         lasting: bool = False,
+        owner: Owner | None = None,
         on_progress: Callable[[Progress], object] | None = None,
     ) -> None:
         if not node:
@@ -78,6 +82,8 @@ class Drain:
         self._presence = Presence(self._source, changed=self._bell.set)
         self._answers = Answers(client)
         self._openings = Openings(client, opened=self._note_opening)
+        owner = Owner(name=node) if owner is None else owner
+        self._requests = EvictionRequests(client, owner, gate=self._lane.gate, changed=self._bell.set)
         self._checkpoint = checkpoint
         self._memory = self._first_memory()
         self.progress = Progress(node=node, started=self._memory.started, percent=self._memory.percent)
@@ -88,6 +94,7 @@ class Drain:
         self._group: asyncio.TaskGroup | None = None
         self._is_synced = False
         self._is_stopping = False
+        self._is_handed_over = False
         self._is_listing = False
         self._is_confirmed = False  # by a list that was made when nothing seemed to be left
         self._list_failures = 0
@@ -113,9 +120,13 @@ class Drain:
         """Tell whether it has yet to begin."""
         return self._is_waiting
 
-    def stop(self) -> None:
-        """Ask no further pod to leave, and let `run` return."""
+    def stop(self, *, hands_over: bool = False) -> None:
+        """Ask no further pod to leave, and let `run` return.
+
+        EvictionRequests are withdrawn, unless a successor goes on: then what was begun because of them goes on, too.
+        """
         self._is_stopping = True
+        self._is_handed_over = hands_over
         self._bell.set()
 
     def hurry(self, namespace: str) -> None:
@@ -134,6 +145,7 @@ class Drain:
                 self._group = group
                 self._start(self._follow())
                 self._start(self._first_look())
+                self._start(self._requests.run())
                 try:
                     with self._presence.following():
                         return await self._drain(group)
@@ -151,21 +163,25 @@ class Drain:
             self._memory = plan.memory
             self.outcome = self._ended(plan)
             self._report(plan.progress if self.outcome is None else self.outcome.progress)
+            if plan.needs_evictions:
+                self._requests.want()
             if self._is_stopping:
-                return await self._stopped()
+                return await self._cleared(await self._stopped())
             if self.outcome is not None and not (self._is_lasting and self.outcome.is_drained):
-                return self.outcome
+                return await self._cleared(self.outcome)
             self._act(plan)
             self._openings.follow((it.blocker.object for it in plan.progress.blockers), group)
             await self._rest(plan)
 
     def _decided(self) -> Plan:
+        pods = self._presence.pods()
         view = View(
             node=self.node,
-            pods=self._presence.pods(),
+            pods=pods,
             daemon_sets=self._answers.daemon_sets,
             namespaces=self._answers.namespaces,
             node_ready=self._answers.node_ready,
+            evictions=self._requests.seen(pods),
             trouble=self._source.trouble or self._list_problem,
         )
         if self.outcome is not None:
@@ -213,6 +229,8 @@ class Drain:
         return Outcome(Ending.TIMED_OUT, why, plan.progress)
 
     def _act(self, plan: Plan) -> None:
+        for chore in plan.chores:
+            self._start(self._requests.do(chore))
         for question in self._answers.open(plan.questions):
             self._start(self._ask(question))
         for action in plan.actions:
@@ -239,14 +257,26 @@ class Drain:
 
     async def _stopped(self) -> Outcome:
         """Let the requests under way be answered, so that what is told is true."""
-        sending = [task for task in self._tasks if task.get_name() == _SENDING]
-        if sending:
-            await asyncio.wait(sending, timeout=_ANSWERED_WITHIN.total_seconds())
+        await self._answered()
         if self._is_synced:
             self._report(self._decided().progress)
         left = words.pods(len(self.progress.pods))
         why = f"stopped before node {self.node} was drained; still to leave: {left}"
         return Outcome(Ending.CANCELLED, why, self.progress)
+
+    async def _answered(self) -> None:
+        sending = [task for task in self._tasks if task.get_name() == _SENDING]
+        if sending:
+            await asyncio.wait(sending, timeout=_ANSWERED_WITHIN.total_seconds())
+
+    async def _cleared(self, outcome: Outcome) -> Outcome:
+        """Clear away the EvictionRequests of a drain that is over."""
+        if self._is_handed_over or not self._requests.are_wanted:
+            return outcome
+        self._is_stopping = True
+        await self._answered()
+        left = await self._requests.finish({pod.uid for pod in self._presence.pods()})
+        return replace(outcome, why=f"{outcome.why}; {left}") if left else outcome
 
     def _report(self, progress: Progress) -> None:
         if progress != self.progress:
@@ -295,22 +325,32 @@ class Drain:
 
     async def _perform(self, action: Action) -> None:
         """Send one request, and remember what came of it."""
-        uid = action.pod.uid
+        uid, problem = action.pod.uid, ""
         try:
             async with self._lane.gate:
                 if self._is_stopping:
                     self._memory = self._memory.dropped(uid)
                     return
-                await self._lane.send(action)
+                if action.way is Way.REQUEST:
+                    problem = await self._requests.ask(action.pod)
+                else:
+                    await self._lane.send(action)
         except KubeError as error:
             self._note_refusal(action, error)
         else:
-            wait = _NOTICED_ANYWAY if self._openings.is_followed(budget_of(action.pace)) else timedelta()
-            self._memory = self._memory.accepted(uid, at=self._clock.now(), wait=wait)
+            self._note_answer(action, problem)
         finally:
             if self._openings.is_open(budget_of(action.pace)):
                 self._note_opening(budget_of(action.pace))
             self._bell.set()
+
+    def _note_answer(self, action: Action, problem: str) -> None:
+        uid, now = action.pod.uid, self._clock.now()
+        if action.way is Way.REQUEST:
+            self._memory = self._memory.requested(uid, at=now, problem=problem)
+            return
+        wait = _NOTICED_ANYWAY if self._openings.is_followed(budget_of(action.pace)) else timedelta()
+        self._memory = self._memory.accepted(uid, at=now, wait=wait)
 
     def _note_refusal(self, action: Action, error: KubeError) -> None:
         uid, now = action.pod.uid, self._clock.now()

@@ -57,6 +57,8 @@ class Trace:
     asked_at: datetime | None = None
     asking: Rung | None = None  # a request is under way
     pace: str = ""  # in which it was made
+    requested_at: datetime | None = None  # when its EvictionRequest was last sent
+    unrequestable: str = ""  # why it cannot be asked by one
     accepted_at: datetime | None = None
     killed: bool = False
     blocker: Blocker | None = None  # why it was refused the last time
@@ -121,6 +123,12 @@ class Memory:
             blocked_since=None,
         )
         return replace(self.having({uid: told}), paces={**self.paces, trace.pace: Pace(0, at + wait)})
+
+    def requested(self, uid: str, *, at: datetime, problem: str) -> "Memory":
+        """Return it after an EvictionRequest was sent, or could not be, which would be the same the next time."""
+        trace = self.traces[uid]
+        sent = replace(trace, asking=None, requested_at=at, unrequestable=problem, blocker=None, blocked_since=None)
+        return replace(self.having({uid: sent}), paces={**self.paces, trace.pace: Pace(0, at)})
 
     def vanished(self, uid: str, *, at: datetime, wait: timedelta) -> "Memory":
         """Return it after the server said that there is no such pod, which a list is to confirm."""

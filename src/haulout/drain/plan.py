@@ -2,6 +2,7 @@
 
     plan = decide(view, memory, policy, now=now)
     plan.actions      pods to evict, delete or kill now
+    plan.chores       EvictionRequests to withdraw or delete, for they are not needed any more
     plan.questions    what must be asked before some pod can be judged
     plan.verifies     list the node's pods, for the copy that was decided on may have missed something
     plan.wakes_at     when to decide again if nothing happens before
@@ -18,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from haulout.drain import blockers, sorting
+from haulout.drain import blockers, sorting, ways
 from haulout.drain.blockers import Kind
 from haulout.drain.ladder import Ladder, Rung, Told, ladder
 from haulout.drain.memory import Memory, Pace, Trace, pace_of
@@ -26,6 +27,7 @@ from haulout.drain.policy import Policy
 from haulout.drain.progress import Ending, PodProgress, Progress, Standing, State
 from haulout.drain.selection import DaemonSetAnswer
 from haulout.drain.sorting import Question, Sorted, Traveller
+from haulout.drain.ways import Chore, Course, Evictions, Way
 from haulout.kube.objects import Pod
 
 # A pod whose time to end is up should be gone by then: if the copy still shows it, the copy may be wrong.
@@ -46,6 +48,7 @@ class View:
     daemon_sets: Mapping[str, DaemonSetAnswer] = field(default_factory=dict)  # by namespace/name
     namespaces: Mapping[str, Mapping[str, str] | str] = field(default_factory=dict)  # labels, or why they are not known
     node_ready: bool | None = None  # None: not asked yet
+    evictions: Evictions = ways.UNKNOWN
     trouble: str = ""
 
 
@@ -57,6 +60,7 @@ class Action:
     pod: Pod
     grace: timedelta | None  # None: the pod's own
     pace: str
+    way: Way = Way.EVICTION  # of asking it to leave
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +70,8 @@ class Plan:
     memory: Memory
     progress: Progress
     actions: tuple[Action, ...] = ()
+    chores: tuple[Chore, ...] = ()
+    needs_evictions: bool = False  # what is known of EvictionRequests counts
     questions: tuple[Question, ...] = ()
     verifies: bool = False
     wakes_at: datetime | None = None
@@ -114,7 +120,8 @@ class _Draft:
         if not self.found.travellers and not self.found.questions:
             return self._end(Ending.REFUSED if self.found.refused else Ending.DRAINED)
         questions = self.found.questions + ((Question("node", self.view.node),) if self.asks_for_node else ())
-        return self._finished(questions=questions, actions=self._chosen(), verifies=self._verifies())
+        plan = self._finished(questions=questions, actions=self._chosen(), verifies=self._verifies())
+        return replace(plan, chores=self._chores())
 
     def _is_forbidden(self) -> bool:
         return bool(self.found.refused) and not self.found.questions
@@ -165,37 +172,50 @@ class _Draft:
             return _row(it.pod, State.QUEUED, f"leaves after those of {self.found.current}")
         since = trace.since or self.now
         steps = ladder(self.policy.limits_for(it.pod, it.rule), since=since, deadline=self.deadline)
-        next_at = self._ask(it, trace, steps, held)
-        row = _row(it.pod, State.EVICTING, "is asked to leave", since=trace.since, next_at=next_at)
+        course = ways.course_of(it.pod, trace, policy=self.policy, seen=self.view.evictions, now=self.now)
+        next_at = self._ask(it, trace, steps, held, course)
+        words = course.words or "is asked to leave"
+        row = _row(it.pod, State.EVICTING, words, since=trace.since, next_at=next_at)
         if trace.accepted_at is not None:
             row = replace(row, state=State.LEAVING, words="was told to go")
             self.doubts.append(trace.accepted_at + _DOUBT_UNTOLD_AFTER)
         if trace.is_doubtful:
             self.doubts.append(self.now)
-        if trace.blocker is None or trace.blocked_since is None:
+        blocker, began = (trace.blocker, trace.blocked_since) if course.way else (course.blocker, course.since)
+        if blocker is None or began is None:
             return row
-        standing = Standing(trace.blocker, trace.blocked_since)
-        words = trace.blocker.reason + _outlook(steps, self.now)
-        return replace(row, state=State.BLOCKED, words=words, standing=standing)
+        state = State.EVICTING if blocker.is_progress and not course.way else State.BLOCKED
+        words = blocker.reason + _outlook(steps, self.now)
+        return replace(row, state=state, words=words, standing=Standing(blocker, began))
 
-    def _ask(self, it: Traveller, trace: Trace, steps: Ladder, held: Mapping[str, str]) -> datetime | None:
+    def _ask(
+        self, it: Traveller, trace: Trace, steps: Ladder, held: Mapping[str, str], course: Course
+    ) -> datetime | None:
         """Note that the pod is to be asked, now or later; return when, if it is not under way."""
         rung = steps.rung(self.now)
         later = steps.next_after(self.now)
         self._wake(later)
         if trace.asking is not None or rung is None or self._is_believed(trace):
             return None if trace.asking is not None else later
-        if rung is Rung.DELETE and steps.evict_at is not None and not trace.asks:
+        if rung is Rung.DELETE and steps.evict_at is not None and not (trace.asks or course.is_asked):
             rung = Rung.EVICT  # nobody is deleted who was not asked first
-        pace = pace_of(trace) if trace.blocker is not None or trace.owner not in held else held[trace.owner]
+        way = course.way if rung is Rung.EVICT else Way.EVICTION
+        if way is None:
+            self._wake(course.until)
+            return min((at for at in (course.until, later) if at is not None), default=None)
+        pace = pace_of(trace)
         if rung is Rung.DELETE:
             pace = f"{Rung.DELETE} {trace.uid}"
+        elif way is Way.EVICTION and trace.blocker is None:
+            pace = held.get(trace.owner, pace)
         next_at = self.memory.paces.get(pace, Pace(0, self.now)).next_at
         if next_at > self.now:
             self._wake(next_at)
             return next_at if later is None else min(next_at, later)
         limits = self.policy.limits_for(it.pod, it.rule)
-        self.candidates.append((trace.asked_at or self.memory.started, Action(rung, it.pod, limits.override, pace)))
+        self.candidates.append(
+            (trace.asked_at or self.memory.started, Action(rung, it.pod, limits.override, pace, way))
+        )
         return None
 
     def _is_believed(self, trace: Trace) -> bool:
@@ -251,6 +271,16 @@ class _Draft:
                 chosen.append(action)
         return tuple(chosen)
 
+    def _chores(self) -> tuple[Chore, ...]:
+        """Return which EvictionRequests are to be cleared away: those for pods that are not to leave by one now."""
+        by_request = self.policy.eviction_requests and not self.policy.disable_eviction
+        wanted = {it.pod.uid for it in self.found.travellers if by_request and self._has_turn(it)}
+        return ways.chores(self.view.evictions, wanted=wanted, present={pod.uid for pod in self.view.pods})
+
+    def _needs_evictions(self) -> bool:
+        """Tell whether EvictionRequests count; where they are used, even those that a predecessor left behind do."""
+        return self.policy.eviction_requests or any(ways.concerns(it.pod, self.policy) for it in self.found.travellers)
+
     def _verifies(self) -> bool:
         """Tell whether the copy is in doubt, and was not verified of late."""
         if not self.doubts:
@@ -273,7 +303,8 @@ class _Draft:
     def _end(self, ending: Ending) -> Plan:
         plan = self._finished()
         problems = self.found.selected.refusals if ending is Ending.REFUSED else ()
-        return replace(plan, ending=ending, problems=problems, wakes_at=None)
+        chores = self._chores() if ending is Ending.DRAINED else ()
+        return replace(plan, chores=chores, ending=ending, problems=problems, wakes_at=None)
 
     def _finished(
         self, *, questions: tuple[Question, ...] = (), actions: tuple[Action, ...] = (), verifies: bool = False
@@ -286,6 +317,7 @@ class _Draft:
             actions=actions,
             questions=questions,
             verifies=verifies,
+            needs_evictions=self._needs_evictions(),
             wakes_at=min(later, default=None),
         )
 

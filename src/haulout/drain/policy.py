@@ -80,6 +80,7 @@ class Policy:
     deletion_timeout: timedelta | None = None  # of a pod that was told to go, which then gets no more time to end
     force_delete: bool = False
     disable_eviction: bool = False
+    eviction_requests: bool = False  # ask by EvictionRequests (KEP-4563) where the cluster takes them
     parallel: int = 10  # requests under way for one node
     order: Order = Order()
     rules: tuple[Rule, ...] = ()
@@ -143,6 +144,8 @@ class Policy:
         if self.timeout is not None and self.timeout <= escalation:
             expected = f"more than evictionTimeout and deletionTimeout together, {duration.format(escalation)}"
             yield "timeout", f"found {duration.format(self.timeout)}, expected {expected}"
+        if self.eviction_requests and self.disable_eviction:
+            yield "evictionRequests", "found true with disableEviction, expected one of the two"
         if not 1 <= self.parallel <= MOST_PARALLEL:
             yield "parallel", f"found {self.parallel}, expected a number from 1 to {MOST_PARALLEL}"
         for number, rule in enumerate(self.rules):

@@ -43,7 +43,7 @@ rules:
 
 KEYS = (
     "force, ignoreDaemonSets, deleteEmptyDirData, skipWaitForDelete, podSelector, gracePeriod, timeout, "
-    "evictionTimeout, deletionTimeout, forceDelete, disableEviction, parallel, order, rules"
+    "evictionTimeout, deletionTimeout, forceDelete, disableEviction, evictionRequests, parallel, order, rules"
 )
 
 
