@@ -80,6 +80,7 @@ class EvictionRequests:
         self._wanted = asyncio.Event()
         self._told = asyncio.Event()  # something is new
         self._reach, self._why = Reach.UNKNOWN, ""
+        self._are_there = True  # unless the server says otherwise
         mine = Selection(EVICTION_REQUESTS, labels=f"{OWNER_LABEL}={owner.label}")
         self._requests: Cache[EvictionRequest] = Cache(client, mine, row=as_is)
         self._evictions: Cache[Eviction] = Cache(
@@ -96,6 +97,11 @@ class EvictionRequests:
         """Whether they are followed."""
         return self._wanted.is_set()
 
+    @property
+    def trouble(self) -> str:
+        """Why nothing is known of them, though there may be some; empty if there is no trouble."""
+        return self._why if self._are_there and self._reach is not Reach.READY else ""
+
     def want(self) -> None:
         """Begin to follow them, if that has not happened yet."""
         self._wanted.set()
@@ -105,7 +111,8 @@ class EvictionRequests:
         await self._wanted.wait()
         alarm = self._clock.call_at(self._clock.now() + TAKEN_UP_WITHIN, self._give_up)
         try:
-            if not await self._are_served():
+            self._are_there = await self._are_served()
+            if not self._are_there:
                 self._turn(Reach.OUT, "the cluster does not serve EvictionRequests")
                 return
             async with asyncio.TaskGroup() as group:
@@ -201,8 +208,12 @@ class EvictionRequests:
 
     async def finish(self, present: Collection[str] | None = None) -> str:
         """Clear all requests away, given which pods are here (None: any may be); return what is left, if anything."""
-        if not await self.known():
-            return ""
+        try:
+            async with asyncio.timeout(_SETTLED_WITHIN.total_seconds()):
+                if not await self.known():
+                    return ""
+        except TimeoutError:
+            return f"whether EvictionRequests are left behind could not be found out: {self._why or 'no answer'}"
         problems: list[str] = []
         standing = [it for it in self._all() if _stands(it) and (present is None or it.spec.target.pod.uid in present)]
         await self._each(standing, self._withdraw, problems)
@@ -275,7 +286,7 @@ async def withdraw(client: Client, owner: Owner) -> str:
     async with asyncio.TaskGroup() as group:
         following = group.create_task(requests.run())
         try:
-            return await requests.finish()
+            return await requests.finish() or requests.trouble
         finally:
             following.cancel()
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -30,15 +31,15 @@ HOUR = timedelta(hours=1)
 NMO = Policy.like_nmo()
 BY_REQUEST = replace(NMO, eviction_requests=True)
 FEATURES = (EVICTION_REQUEST_API,)
-HELPED = {"evictionResponders": responders(mover=10_000)}
+HELPED: dict[str, Any] = {"evictionResponders": responders(mover=10_000)}
 
 
 def requests(town: Town) -> list[RawObject]:
     return town.api.objects("evictionrequests")
 
 
-def help_out(town: Town, **more: timedelta) -> None:
-    town.cluster.host(Responder(town.cluster.client("mover"), **more).run(), name="mover")
+def help_out(town: Town, *, takes: timedelta = MINUTE) -> None:
+    town.cluster.host(Responder(town.cluster.client("mover"), takes=takes).run(), name="mover")
 
 
 def words(town: Town) -> list[str]:

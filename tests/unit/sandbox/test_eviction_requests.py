@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator
 from datetime import timedelta
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ async def town(clock: Clock) -> AsyncIterator[Town]:
         yield town
 
 
-async def one_pod(town: Town, **spec: object) -> RawObject:
+async def one_pod(town: Town, **spec: Any) -> RawObject:
     await town.run_pods("web", 1, on="n1", **spec)
     return town.pods(app="web")[0]
 
