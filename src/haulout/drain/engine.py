@@ -22,9 +22,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from haulout.core import duration
 from haulout.core.backoff import Backoff
-from haulout.drain import blockers, words
+from haulout.drain import blockers, verdicts, words
 from haulout.drain.answers import Answers
 from haulout.drain.evictionrequests import EvictionRequests, Owner
 from haulout.drain.memory import Checkpoint, Memory, budget_of
@@ -47,7 +46,6 @@ _LONGEST_RETRY_AFTER = timedelta(minutes=5)
 _LIST_RETRY = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
 _FIRST_LOOK_REPORTED_EVERY = timedelta(seconds=5)
 _ANSWERED_WITHIN = timedelta(seconds=5)  # once it is to stop
-_NAMED = 5  # pods in a sentence
 _SENDING = "sending"  # the name of tasks
 _WAITS = "leaves when the drain begins"
 
@@ -222,10 +220,10 @@ class Drain:
                 return None
             case Ending.DRAINED:
                 progress = replace(plan.progress, percent=100)
-                return Outcome(Ending.DRAINED, _drained(progress), progress)
+                return Outcome(Ending.DRAINED, verdicts.drained(progress), progress)
             case Ending.REFUSED:
                 return Outcome(Ending.REFUSED, aggregate(plan.problems), plan.progress, plan.problems)
-        why = _timed_out(plan.progress, self._policy.timeout)
+        why = verdicts.timed_out(plan.progress, self._policy.timeout)
         return Outcome(Ending.TIMED_OUT, why, plan.progress)
 
     def _act(self, plan: Plan) -> None:
@@ -377,23 +375,3 @@ def _only_looking(plan: Plan) -> Plan:
     pods = tuple(replace(pod, state=State.QUEUED, words=_WAITS, since=None, next_at=None) for pod in plan.progress.pods)
     progress = replace(plan.progress, pods=pods, deadline=None)
     return Plan(memory=plan.memory, progress=progress, questions=plan.questions)
-
-
-def _drained(progress: Progress) -> str:
-    text = f"node {progress.node} is drained: {words.pods(progress.gone)} left it"
-    if progress.returning:
-        text += f"; these came back and stay, for they would come back again: {_some(progress.returning)}"
-    return text
-
-
-def _timed_out(progress: Progress, timeout: timedelta | None) -> str:
-    within = f" within {duration.format(timeout)}" if timeout is not None else ""
-    if not progress.pods:
-        return f"node {progress.node} was not drained{within}: {progress.trouble or 'its pods are not known'}"
-    left = f"{words.pods(len(progress.pods))} left: {_some(tuple(map(str, progress.pods)))}"
-    return f"node {progress.node} was not drained{within}, {left}"
-
-
-def _some(texts: tuple[str, ...]) -> str:
-    more = f" and {len(texts) - _NAMED} more" if len(texts) > _NAMED else ""
-    return "; ".join(texts[:_NAMED]) + more

@@ -58,6 +58,7 @@ async def test_pods_leave_by_request_and_nothing_is_left_behind(clock: Clock) ->
         assert clock.monotonic() - began < 3 + 10
         assert town.evictions() == []
         assert requests(town) == []
+        assert len(town.line.asked(method="POST", path="evictionrequests")) == 20
         created = [it.after for it in town.api.history if it.kind.plural == "evictionrequests" and not it.before]
         assert len(created) == 20
         assert {it["spec"]["requester"] for it in created if it} == {REQUESTER}
@@ -71,6 +72,22 @@ async def test_by_default_no_request_is_made_and_none_is_looked_for(clock: Clock
         assert (await town.drain("n1")).is_drained
         assert len(town.evictions()) == 3
         assert not [it for it in town.line.requests if "lifecycle" in it.request.path]
+
+
+async def test_a_drain_that_lasts_clears_up_while_it_goes_on(clock: Clock) -> None:
+    async with a_town(clock, "n1", features=FEATURES) as town:
+        await town.run_pods("web", 3, on="n1")
+        drain = town.new_drain("n1", BY_REQUEST, waiting=True, lasting=True)
+        town.start(drain)
+        await clock.sleep(MINUTE)
+        assert requests(town) == []
+        drain.begin()
+        for _ in range(2):
+            await town.until(lambda: drain.outcome is not None and not requests(town))
+            assert town.pods(on="n1") == []
+            town.put(a_pod("late", on="n1", labels={"app": "late"}))
+            await town.until(lambda: drain.outcome is None)
+        assert town.evictions() == []
 
 
 async def test_a_responder_is_waited_for_and_its_words_are_shown(clock: Clock) -> None:
