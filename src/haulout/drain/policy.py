@@ -3,6 +3,10 @@
 A policy is a value. By default it tries for ever and does nothing that a disruption budget forbids. Whoever wants more
 says so twice: with what may be done (`force`, `force_delete`) and with when (`eviction_timeout`, `deletion_timeout`).
 
+With `eviction_requests` (`evictionRequests: true` in a document) pods are asked to leave by EvictionRequests, where the
+cluster serves them (Kubernetes 1.37 and later, behind a feature gate) and a controller takes them up; where not, and
+for each pod whose request comes to nothing, by the classic eviction. All limits in time hold in both ways.
+
 Rules are about some of the pods and have the meaning of Cluster API's MachineDrainRules: sorted by name, the first one
 that matches a pod counts; a pod that none matches is drained with order 0; lower orders leave first, and all of one
 order are gone before the next begins. A rule never makes a pod leave that kubectl's filters keep.

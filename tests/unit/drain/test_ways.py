@@ -161,7 +161,7 @@ def test_a_budget_that_stops_the_last_responder_is_told_as_a_budget() -> None:
     blocker = course_of(PLAIN, a_trace(), policy=BY_REQUEST, seen=known, now=NOW).blocker
     assert blocker is not None
     assert (blocker.kind, blocker.is_progress) == (Kind.BUDGET, False)
-    assert blocker.reason == "PodDisruptionBudget shop/cart needs 2 healthy pods and 2 are"
+    assert blocker.reason == "PodDisruptionBudget shop/cart needs 2 healthy pods and has 2"
 
 
 EVICTED = msgspec.convert(
