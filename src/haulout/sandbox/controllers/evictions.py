@@ -26,6 +26,8 @@ from haulout.kube.objects import EvictionResponder, RawObject
 from haulout.sandbox.controllers import conditions
 from haulout.sandbox.controllers.objects import Owned, Pod
 
+GRACEFUL_COMPLETION = timedelta(seconds=5)  # for a responder to say that it is done after its pod went
+
 _MOST_REQUESTERS = 100
 _LONGEST_NAME = 253
 _UNDONE = (ResponderState.INACTIVE, ResponderState.ACTIVE)
@@ -324,6 +326,3 @@ def _told(before: list[RawObject], new: Iterable[RawObject], now: datetime) -> l
         bare = {name: value for name, value in condition.items() if name != "lastTransitionTime"}
         told = conditions.put(told, bare, now=now)
     return sorted(told, key=lambda it: str(it["type"]))
-
-
-GRACEFUL_COMPLETION = timedelta(seconds=5)  # for a responder to say that it is done after its pod went
