@@ -76,6 +76,8 @@ Permissions
   ✓ see pods                       pods: get, list, watch
   ✓ evict pods                     pods/eviction: create
   ✓ delete pods by policy          pods: delete
+  ✓ ask for evictions              evictionrequests.lifecycle.k8s.io: get, list, watch, create, patch, delete
+  ✓ see how these go               evictions.lifecycle.k8s.io: get, list, watch
   ✓ tell pods of DaemonSets        daemonsets.apps: get
   ✓ see disruption budgets         poddisruptionbudgets.policy: get, list, watch
   ✓ see namespaces, make one       namespaces: get, create

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from haulout.drain.engine import Drain
+from haulout.drain.evictionrequests import Owner
 from haulout.drain.memory import Checkpoint
 from haulout.drain.pods import WatchedPods
 from haulout.drain.policy import Policy
@@ -18,6 +19,7 @@ from haulout.errors import HauloutError, LeadershipLost
 from haulout.kube.client import Client
 from haulout.kube.objects import Node
 from haulout.maintenance.decision import DrainSeen
+from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
 
 log = logging.getLogger(__name__)
 
@@ -56,10 +58,11 @@ class Drains:
                         running.task.cancel()
                 self._running.clear()
 
-    def start(self, name: str, node: Node, policy: Policy, checkpoint: Checkpoint | None) -> None:
+    def start(self, maintenance: NodeMaintenance, node: Node, policy: Policy, checkpoint: Checkpoint | None) -> None:
         """Look at the pods of a node; none leaves before `begin`."""
         if self._group is None:
             raise RuntimeError("drains start only while they run")
+        name = maintenance.name
         pods = WatchedPods(self._client, node.name)
         drain = Drain(
             self._client,
@@ -70,6 +73,7 @@ class Drains:
             checkpoint=checkpoint,
             waiting=True,
             lasting=True,
+            owner=_owner(maintenance),
             on_progress=lambda _: self._changed(name),
         )
         running = _Running(drain, node.uid, policy, pods)
@@ -123,3 +127,14 @@ class Drains:
             running.crash = error if isinstance(error, HauloutError) else RuntimeError(f"the drain broke: {error!r}")
             log.warning("the drain for NodeMaintenance %s ended against its will", name, exc_info=error)
         self._changed(name)
+
+
+def _owner(maintenance: NodeMaintenance) -> Owner:
+    """Return on whose behalf pods are asked to leave: what was asked goes when the maintenance is deleted."""
+    reference = {
+        "apiVersion": NODE_MAINTENANCES.api_version,
+        "kind": NODE_MAINTENANCES.kind,
+        "name": maintenance.name,
+        "uid": maintenance.uid,
+    }
+    return Owner(name=f"{NODE_MAINTENANCES.kind}.{maintenance.name}", reference=reference)

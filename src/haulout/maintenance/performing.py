@@ -182,7 +182,7 @@ class Performer:
         name = seen.maintenance.name
         match step:
             case steps.StartDrain(policy, checkpoint):
-                self._drains.start(name, _present(seen), policy, checkpoint)
+                self._drains.start(seen.maintenance, _present(seen), policy, checkpoint)
             case steps.ChangePolicy(policy):
                 self._drains.change(name, policy)
             case steps.BeginDrain():

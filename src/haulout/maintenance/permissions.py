@@ -19,6 +19,10 @@ def permissions(*, lease_namespace: str = NAMESPACE) -> tuple[Permission, ...]:
         Permission(_READ, "", "pods", None, "see pods"),
         Permission(("create",), "", "pods/eviction", None, "evict pods"),
         Permission(("delete",), "", "pods", None, "delete pods by policy"),
+        Permission(
+            (*_READ, "create", "patch", "delete"), "lifecycle.k8s.io", "evictionrequests", None, "ask for evictions"
+        ),
+        Permission(_READ, "lifecycle.k8s.io", "evictions", None, "see how these go"),
         Permission(("get",), "apps", "daemonsets", None, "tell pods of DaemonSets"),
         Permission(_READ, "policy", "poddisruptionbudgets", None, "see disruption budgets"),
         Permission(("get", "create"), "", "namespaces", None, "see namespaces, make one"),
