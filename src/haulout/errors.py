@@ -6,6 +6,7 @@
     │   ├── ConfigErrors            several things in one file make no sense
     │   ├── KubeconfigError         the way to the cluster is not described well
     │   └── PolicyError             a drain policy makes no sense: all that is wrong with it
+    ├── OutsideError                something outside of the cluster did not answer, or said no
     ├── LeadershipLost              a write was refused because this process may no longer lead
     ├── LockHeld                    somebody else holds the named lock: who, and until when
     └── KubeError                   talking to a cluster failed
@@ -73,6 +74,10 @@ class PolicyError(ConfigError):
     def __init__(self, problems: Sequence[str], *, file: str | None = None) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(problems), file=file)
+
+
+class OutsideError(HauloutError):
+    """Something outside of the cluster did not answer, or said no."""
 
 
 class LeadershipLost(HauloutError):

@@ -1,0 +1,384 @@
+"""What a plugin is: a value that is both its configuration and its behaviour, and that touches nothing itself.
+
+    @dataclass(frozen=True, slots=True, kw_only=True)
+    class HasLabel(Check):
+        '''Passes if the node has a label and, if a value is given, this value.'''
+
+        type = "hasLabel"
+        example = "key: example.com/ready"
+        key: str = option("The label's key.")
+        value: str = option("The value it must have. Without it, being there is enough.", default="")
+
+        def look(self, scene: Scene) -> Verdict: …
+
+All plugins are pure. A check looks at a scene and gives a verdict with its reason, and the instant at which it may be
+another one though nothing happens. A trigger returns changes to its node, or says what it waits for. What is not in the
+scene is asked for by a `Question`, and answered outside. So each decision can be repeated, explained and simulated.
+
+What wakes a node: any change of itself; the instant that a verdict names; and the topics of its checks, such as a label
+of any node. A plugin that depends on anything else would sleep for ever.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol
+
+from haulout.kube.objects import Lease, Node, RawObject
+
+STATE_LABEL = "cloud.sap/maintenance-state"
+PROFILE_LABEL = "cloud.sap/maintenance-profile"
+LOG_DETAILS_LABEL = "cloud.sap/maintenance-log-details"
+DATA_ANNOTATION = "cloud.sap/maintenance-data"
+DEFAULT_PROFILE = "default"
+SEPARATOR = "--"
+
+
+class State(StrEnum):
+    """Where a profile stands with a node."""
+
+    OPERATIONAL = "operational"
+    REQUIRED = "maintenance-required"
+    IN_MAINTENANCE = "in-maintenance"
+
+
+class Need(StrEnum):
+    """What must be followed so that a plugin can look at it; nodes always are."""
+
+    PODS = "pods"
+    LEASES = "leases"
+    HYPERVISORS = "hypervisors"
+
+
+# What a check says
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a check passes, and why. `passed` is None if that cannot be told: a chain with it does not pass."""
+
+    passed: bool | None
+    reason: str = ""  # a sentence without an end mark, for people
+    info: Mapping[str, Any] = field(default_factory=dict)  # for programs: what the JSON API shows
+    wakes_at: datetime | None = None  # when it may be another one though nothing happens
+    error: str = ""  # what is wrong, if the check could not be made
+
+
+def passes(reason: str = "", *, wakes_at: datetime | None = None, **info: Any) -> Verdict:
+    """Return that a check passes."""
+    return Verdict(True, reason, info, wakes_at)
+
+
+def fails(reason: str = "", *, wakes_at: datetime | None = None, **info: Any) -> Verdict:
+    """Return that a check does not pass."""
+    return Verdict(False, reason, info, wakes_at)
+
+
+def unknown(reason: str, *, wakes_at: datetime | None = None, **info: Any) -> Verdict:
+    """Return that there is no data to tell by."""
+    return Verdict(None, reason, info, wakes_at)
+
+
+def broken(error: str, **info: Any) -> Verdict:
+    """Return that a check could not be made."""
+    return Verdict(None, error, info, error=error)
+
+
+# What plugins see
+
+
+class Question(Protocol):
+    """Something to ask the outside world; hashable, since equal ones are asked once."""
+
+    @property
+    def every(self) -> timedelta | None:
+        """How old an answer may be; None: as old as the configuration says."""
+        ...
+
+    async def ask(self, outside: Any) -> Any:
+        """Ask, and return the answer; raises what is wrong."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a question: `value`, or what is wrong; and when it was asked."""
+
+    at: datetime
+    value: Any = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """What a node's data says about one profile."""
+
+    current: str
+    previous: str
+    transition: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSight:
+    """A node as checks that compare nodes see it."""
+
+    node: Node
+    entries: Mapping[str, Entry]  # by profile
+    problem: str = ""  # why its data cannot be read
+
+    @property
+    def profiles(self) -> tuple[str, ...]:
+        """The names in its profile label; none if it has no such label."""
+        label = self.node.metadata.labels.get(PROFILE_LABEL, "")
+        return tuple(label.split(SEPARATOR)) if label else ()
+
+    @property
+    def state(self) -> str:
+        """Its state label."""
+        return self.node.metadata.labels.get(STATE_LABEL, "")
+
+
+class Sights(Protocol):
+    """What is known of the cluster; our own writes already count."""
+
+    def nodes(self) -> Collection[NodeSight]:
+        """Return all nodes."""
+        ...
+
+    def nodes_in(self, state: State) -> Collection[NodeSight]:
+        """Return the nodes whose state label says so."""
+        ...
+
+    def nodes_with(self, label: str) -> Collection[NodeSight]:
+        """Return the nodes that have a label."""
+        ...
+
+    def pods_on(self, node: str) -> Collection[RawObject]:
+        """Return the pods on a node (`Need.PODS`)."""
+        ...
+
+    def lease(self, namespace: str, name: str) -> Lease | None:
+        """Return a lease (`Need.LEASES`)."""
+        ...
+
+    def hypervisor(self, name: str) -> RawObject | None:
+        """Return a hypervisor (`Need.HYPERVISORS`)."""
+        ...
+
+    def answer(self, question: Question) -> Answer | None:
+        """Return the answer to a question; None: it was not asked yet, and is from now on."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scene:
+    """What a plugin looks at: one node and one of its profiles, at one moment."""
+
+    now: datetime
+    node: Node  # with the changes of this very step
+    raw: RawObject  # the same, as it came from the server
+    profile: str
+    state: State
+    entry: Entry
+    is_in_maintenance: bool  # by any of its profiles
+    logs_details: bool
+    sights: Sights
+    requeue: timedelta  # how old an answer from outside may be
+
+
+# What plugins are
+
+
+class Plugin:
+    """What all have in common."""
+
+    __slots__ = ()
+
+    type: ClassVar[str]
+    example: ClassVar[str] = ""  # YAML of a `config`
+    needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what makes no sense in the configuration: the key, and what is wrong with it."""
+        yield from ()
+
+
+class Check(Plugin):
+    """Says whether a transition may happen."""
+
+    __slots__ = ()
+
+    def look(self, scene: Scene) -> Verdict:
+        """Return the verdict."""
+        raise NotImplementedError
+
+    def topics(self, node: str) -> tuple[str, ...]:
+        """Return what wakes `node` beside its own changes: see `haulout.profiles.topics`."""
+        del node
+        return ()
+
+    def claims(self, scene: Scene) -> tuple["Claim", ...]:
+        """Return what must be taken before a transition that rests on this check may happen."""
+        del scene
+        return ()
+
+    def problems_in(self, state: State) -> Iterator[str]:
+        """Yield why it makes no sense to use this check in a state."""
+        del state
+        yield from ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaseClaim:
+    """A lease that is taken by compare-and-swap; if somebody was quicker the transition does not happen."""
+
+    namespace: str
+    name: str
+    version: str  # the resource version that it was seen with; empty: it is created
+    holder: str
+    duration: timedelta
+    transitions: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlotClaim:
+    """A slot of a budget, which is taken in the budget's ledger by compare-and-swap."""
+
+    budget: str
+    limit: int
+    group: str = ""  # budgets may be kept for each group by itself
+
+
+Claim = LeaseClaim | SlotClaim
+
+
+# What a trigger does
+
+
+@dataclass(frozen=True, slots=True)
+class SetLabel:
+    """Set a label; None takes it off."""
+
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetAnnotation:
+    """Set an annotation; None takes it off."""
+
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class SetFinalizer:
+    """Add a finalizer, or take it off."""
+
+    name: str
+    present: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cordon:
+    """Keep pods off the node, on behalf of the profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Uncordon:
+    """Let the node take pods again, as far as the profile is concerned."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """Empty the node, which must be cordoned; the chain goes on when it is empty. `policy` is a `drain.Policy`."""
+
+    policy: Any
+
+
+@dataclass(frozen=True, slots=True)
+class PatchHypervisor:
+    """Change the spec of the hypervisor that has the node's name."""
+
+    spec: RawObject
+
+
+Effect = SetLabel | SetAnnotation | SetFinalizer | Cordon | Uncordon | Drain | PatchHypervisor
+
+
+class Trigger(Plugin):
+    """Does something on the way into a state, or in it."""
+
+    __slots__ = ()
+
+    def effects(self, scene: Scene) -> tuple[Effect, ...]:
+        """Return what is to be done, in order; doing it again must do no harm."""
+        raise NotImplementedError
+
+
+# What a notification is
+
+
+class Outside(Protocol):
+    """The way to the outside world, with time-outs; shared by all."""
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout: timedelta = timedelta(seconds=10),  # noqa: ASYNC109 - what the transport does with it is its business
+    ) -> tuple[int, bytes]:
+        """Send an HTTP request; return the status and the body. Raises `OutsideError`."""
+        ...
+
+
+class Notification(Plugin):
+    """Tells somebody."""
+
+    __slots__ = ()
+
+    async def send(self, message: "Message", outside: Outside) -> None:
+        """Send it; raises `OutsideError` with what went wrong."""
+        raise NotImplementedError
+
+    def template_problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with its templates: the key, and the problem with its position."""
+        yield from ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """What a notification is about: what its templates can use."""
+
+    raw: RawObject  # the node
+    state: State
+    profile: str
+    is_in_maintenance: bool
+    last_transition: datetime | None
+    logs_details: bool
+    current: str
+    last: str
+    now: datetime
+    client: Any  # of the cluster, for those that keep a lease
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """Whether a notification is to be sent now, and otherwise when to ask again."""
+
+    now: bool
+    wakes_at: datetime | None = None
+
+
+class Schedule(Plugin):
+    """Says when a notification is sent."""
+
+    __slots__ = ()
+
+    def due(self, *, entry: Entry, last: datetime | None, now: datetime) -> Due:
+        """Return whether it is due; `last` is when it was sent last for this node, None if never."""
+        raise NotImplementedError

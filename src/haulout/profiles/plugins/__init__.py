@@ -1,0 +1,1 @@
+"""What profiles are made of: checks, triggers, notifications and schedules."""

@@ -1,0 +1,1 @@
+"""The checks there are, one a module."""

@@ -1,0 +1,1 @@
+"""The notifications there are, one a module."""

@@ -1,0 +1,1 @@
+"""The schedules there are, one a module."""

@@ -1,0 +1,1 @@
+"""The triggers there are, one a module."""

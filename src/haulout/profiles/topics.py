@@ -1,0 +1,24 @@
+"""Names of what may change and concern other nodes: a check names its topics, and a change wakes those who did."""
+
+NODE_COUNT = "nodes"  # one came or went
+MAINTENANCE = "maintenance"  # a node's state label, profiles or data changed
+
+
+def label(key: str) -> str:
+    """Return the topic of a label of any node."""
+    return f"label {key}"
+
+
+def pods(node: str) -> str:
+    """Return the topic of the pods on a node."""
+    return f"pods {node}"
+
+
+def lease(namespace: str, name: str) -> str:
+    """Return the topic of a lease."""
+    return f"lease {namespace}/{name}"
+
+
+def hypervisor(name: str) -> str:
+    """Return the topic of a hypervisor."""
+    return f"hypervisor {name}"
