@@ -177,7 +177,6 @@ class Scene:
 
     now: datetime
     node: Node  # with the changes of this very step
-    raw: RawObject  # the same, as it came from the server
     profile: str
     state: State
     entry: Entry
