@@ -1,0 +1,62 @@
+"""Profiles as they are configured: values, as the loader makes them and the machine walks through them."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from haulout.profiles.plugin import Check, Notification, Schedule, State, Trigger
+
+P = TypeVar("P")
+
+
+@dataclass(frozen=True, slots=True)
+class Member(Generic[P]):
+    """A plugin in a chain, by the name of its instance."""
+
+    name: str
+    plugin: P
+
+
+@dataclass(frozen=True, slots=True)
+class NotificationMember(Member[Notification]):
+    """A notification in a chain, with when it is sent."""
+
+    schedule: Schedule
+
+
+@dataclass(frozen=True, slots=True)
+class CheckChain:
+    """Checks, and how their verdicts go together; an unknown one makes an unknown chain, unless it does not matter."""
+
+    text: str
+    members: tuple[Member[Check], ...]
+    evaluate: Callable[[Mapping[str, bool | None]], bool | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """A way out of a state."""
+
+    check: CheckChain
+    next: State
+    trigger: tuple[Member[Trigger], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StateConfig:
+    """What happens in a state."""
+
+    enter: tuple[Member[Trigger], ...] = ()
+    notify: tuple[NotificationMember, ...] = ()
+    transitions: tuple[Transition, ...] = ()
+
+
+_NOTHING = StateConfig()
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A state machine for nodes."""
+
+    name: str
+    states: Mapping[State, StateConfig] = field(default_factory=lambda: dict.fromkeys(State, _NOTHING))
