@@ -10,9 +10,12 @@ else has changed meanwhile.
 The mark is an annotation on the node: all owners of the cordon with what each of them wishes, and how each thing that
 any of them wishes was before the first one came. What was there before stays after the last one has left: a node that a
 person had cordoned stays cordoned, and so do their taints and labels. Nothing about it is kept anywhere else.
+
+A person is no owner. What they do by hand counts as how the node was before: who cordons a node that is held finds it
+cordoned when its holders have left, and who takes that back finds it free then (`cordon_by_hand`, `uncordon_by_hand`).
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 
 import msgspec
@@ -96,6 +99,34 @@ def release(node: Node, owner: str) -> RawObject | None:
 def _without(wishes: Wishes) -> Before:
     """Return how a node was that nobody had cordoned, and that had nothing of what is wished."""
     return Before(taints={_name(it): False for it in wishes.taints}, labels=dict.fromkeys(wishes.labels))
+
+
+def cordon_by_hand(node: Node) -> RawObject | None:
+    """Return the change by which a person cordons a node: it lasts longer than the cordons of all who hold it."""
+    mark = cordon_of(node) or Cordon()
+    return _change(node, msgspec.structs.replace(mark, before=_as_before(mark.before, unschedulable=True)))
+
+
+def uncordon_by_hand(node: Node, *, without: Collection[str] = ()) -> RawObject | None:
+    """Return the change by which a person takes their cordon back, and lets go for the owners `without`.
+
+    If others hold the node it stays cordoned; else it is restored, and schedulable.
+    """
+    mark = cordon_of(node) or Cordon()
+    left = {name: hold for name, hold in mark.owners.items() if name not in without}
+    labels = {key: it for name in without if name in mark.owners for key, it in mark.owners[name].wishes.labels.items()}
+    before = _as_before(mark.before, unschedulable=False)
+    return _change(node, Cordon(owners=left, before=before), let_go=Wishes(labels=labels))
+
+
+def forget(node: Node) -> RawObject:
+    """Return the change that uncordons a node and takes our mark off, whatever that says; taints and labels stay."""
+    metadata = {"annotations": {MARK: None}, "uid": node.uid, "resourceVersion": node.resource_version}
+    return {"metadata": metadata, "spec": {"unschedulable": None}}
+
+
+def _as_before(before: Before, *, unschedulable: bool) -> Before:
+    return msgspec.structs.replace(before, unschedulable=unschedulable)
 
 
 def _noted(before: Before, node: Node, wishes: Wishes) -> Before:

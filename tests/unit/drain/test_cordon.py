@@ -9,7 +9,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haulout.drain.cordon import MARK, BadMark, Wishes, acquire, cordon_of, release
+from haulout.drain.cordon import (
+    MARK,
+    BadMark,
+    Cordon,
+    Wishes,
+    acquire,
+    cordon_by_hand,
+    cordon_of,
+    forget,
+    release,
+    uncordon_by_hand,
+)
 from haulout.kube.objects import Node, RawObject, Taint
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -166,3 +177,57 @@ def test_whoever_comes_and_goes_in_whatever_order_the_node_is_as_before(
     assert node.metadata == before.metadata
     assert node.spec.unschedulable == before.spec.unschedulable
     assert set(map(str, node.spec.taints)) == set(map(str, before.spec.taints))
+
+
+# What people do by hand
+
+
+def test_by_hand_a_node_that_nobody_holds_is_cordoned_as_kubectl_does_it() -> None:
+    node = a_node(taints=[FOREIGN])
+    cordoned = after(node, cordon_by_hand(node))
+    assert cordoned.spec.unschedulable
+    assert MARK not in cordoned.metadata.annotations
+    assert cordon_by_hand(cordoned) is None
+    assert after(cordoned, uncordon_by_hand(cordoned)) == node
+    assert uncordon_by_hand(node) is None
+
+
+def test_who_cordons_a_node_that_is_held_finds_it_cordoned_afterwards() -> None:
+    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    cordoned = after(held, cordon_by_hand(held))
+    assert list((cordon_of(cordoned) or Cordon()).owners) == ["nm/a"]
+    released = after(cordoned, release(cordoned, "nm/a"))
+    assert released == a_node(unschedulable=True)
+
+
+def test_a_cordon_by_hand_that_is_taken_back_leaves_the_node_to_those_who_hold_it() -> None:
+    node = a_node(unschedulable=True)
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    taken_back = after(held, uncordon_by_hand(held))
+    assert taken_back.spec.unschedulable
+    assert taken_back.spec.taints == held.spec.taints
+    assert after(taken_back, release(taken_back, "nm/a")) == a_node()
+
+
+def test_owners_that_are_no_more_can_be_let_go_for() -> None:
+    node = a_node(unschedulable=True, taints=[FOREIGN])
+    one = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    two = after(one, acquire(one, "nm/b", Wishes(labels={"b": "1"}), now=NOW))
+    left = after(two, uncordon_by_hand(two, without=["nm/a"]))
+    assert left.spec.unschedulable
+    assert left.metadata.labels == {"zone": "a", "b": "1"}
+    assert left.spec.taints == (FOREIGN,)
+    assert after(two, uncordon_by_hand(two, without=["nm/a", "nm/b", "nm/c"])) == a_node(taints=[FOREIGN])
+
+
+def test_a_mark_that_nobody_can_read_can_be_forgotten() -> None:
+    node = a_node(unschedulable=True, taints=[DRAIN])
+    broken = msgspec.structs.replace(
+        node, metadata=msgspec.structs.replace(node.metadata, annotations={MARK: "?", "mine": "1"})
+    )
+    with pytest.raises(BadMark):
+        cordon_by_hand(broken)
+    forgotten = after(broken, forget(broken))
+    assert forgotten.metadata.annotations == {"mine": "1"}
+    assert not forgotten.spec.unschedulable
+    assert forgotten.spec.taints == (DRAIN,)
