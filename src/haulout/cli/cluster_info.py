@@ -1,11 +1,8 @@
 """`haulout cluster-info`: whether this cluster can be reached, as whom, and whether the operator could work in it."""
 
-import shlex
-import sys
-
 import click
 
-from haulout.cli import options
+from haulout.cli import options, program
 
 
 @click.command("cluster-info", short_help="Show a cluster, who you are there, and what is missing.")
@@ -71,18 +68,4 @@ def cluster_info(
 
 
 def _grant_command(typed: dict[str, str | None]) -> str:
-    words = [*_program(), "cluster-info"]
-    for option, value in typed.items():
-        words += [option, value] if value else []
-    return shlex.join([*words, "--grant"]) + " | kubectl --context ADMIN apply -f -"
-
-
-def _program() -> list[str]:
-    """Return how to call this program again: by its name, or as it was called if its name would not find it."""
-    import shutil
-    from pathlib import Path
-
-    called = sys.argv[0]
-    if Path(called).name == "__main__.py":
-        return [sys.executable, "-m", "haulout"]
-    return [called] if Path(called).name == "haulout" and not shutil.which("haulout") else ["haulout"]
+    return program.command("cluster-info", "--grant", options=typed) + " | kubectl --context ADMIN apply -f -"

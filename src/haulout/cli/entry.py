@@ -15,8 +15,11 @@ import click
 
 from haulout.cli import options
 from haulout.cli.cluster_info import cluster_info
+from haulout.cli.cordon import cordon, uncordon
+from haulout.cli.drain import drain
 from haulout.cli.manifests import manifests
 from haulout.cli.run import run
+from haulout.cli.status import status
 from haulout.cli.terminal import printable
 from haulout.cli.version import version
 from haulout.errors import ConfigError, ConfigErrors, HauloutError, UsageError
@@ -49,8 +52,12 @@ def haulout(ctx: click.Context) -> None:
 
 
 haulout.add_command(cluster_info)
+haulout.add_command(cordon)
+haulout.add_command(drain)
 haulout.add_command(manifests)
 haulout.add_command(run)
+haulout.add_command(status)
+haulout.add_command(uncordon)
 haulout.add_command(version)
 
 

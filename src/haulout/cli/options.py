@@ -11,27 +11,27 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # a DNS label: RFC 1123
 
 
+def reach(command: Command) -> Command:
+    """Add --kubeconfig and --context: which cluster, and as whom."""
+    context = click.option("--context", metavar="NAME", help="Context in it, instead of the current one.")
+    kubeconfig = click.option(
+        "--kubeconfig",
+        metavar="FILE",
+        help="Kubeconfig to use, instead of $KUBECONFIG, ~/.kube/config or the pod's service account.",
+    )
+    return kubeconfig(context(command))
+
+
 def cluster(command: Command) -> Command:
     """Add --kubeconfig, --context and --namespace: which cluster, as whom, and where in it."""
-    for option in reversed(
-        (
-            click.option(
-                "--kubeconfig",
-                metavar="FILE",
-                help="Kubeconfig to use, instead of $KUBECONFIG, ~/.kube/config or the pod's service account.",
-            ),
-            click.option("--context", metavar="NAME", help="Context in it, instead of the current one."),
-            click.option(
-                "-n",
-                "--namespace",
-                metavar="NAME",
-                callback=checked_namespace,
-                help="Namespace of the operator, instead of the context's or the pod's.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+    namespace = click.option(
+        "-n",
+        "--namespace",
+        metavar="NAME",
+        callback=checked_namespace,
+        help="Namespace of the operator, instead of the context's or the pod's.",
+    )
+    return reach(namespace(command))
 
 
 def checked_namespace(_ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:

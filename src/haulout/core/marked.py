@@ -4,6 +4,7 @@ PyYAML's nodes carry marks: whoever reads them, instead of the values they stand
 it looks like. JSON is YAML, so it passes the same way. Dates are text, as to Kubernetes.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -70,6 +71,27 @@ def is_true(node: yaml.ScalarNode) -> bool:
 def plain(node: yaml.Node) -> Any:
     """Return what it stands for as plain values, such as JSON has."""
     return SafeConstructor().construct_document(node)
+
+
+def lines_of(node: yaml.Node, key: str = "") -> dict[str, int]:
+    """Return by key, such as `pools[0].name`, the line that each value begins in."""
+    lines = {key: line_of(node)} if key else {}
+    if isinstance(node, yaml.MappingNode):
+        below = [(f"{key}.{it.value}" if key else str(it.value), value) for it, value in entries_of(node)]
+    elif isinstance(node, yaml.SequenceNode):
+        below = [(f"{key}[{at}]", value) for at, value in enumerate(node.value)]
+    else:
+        below = []
+    for name, value in below:
+        lines |= lines_of(value, name)
+    return lines
+
+
+def line_at(lines: Mapping[str, int], key: str) -> int | None:
+    """Return the line of what stands at `key`, or above it."""
+    while key and key not in lines:
+        key = key[: max(key.rfind("."), key.rfind("["), 0)]
+    return lines.get(key)
 
 
 class JsonLoader(yaml.CSafeLoader):

@@ -55,10 +55,7 @@ class Shaped(Generic[T]):
 
     def wrong(self, key: str, problem: str) -> ConfigError:
         """Return the complaint about what stands at `key`, or above it."""
-        above = key
-        while above and above not in self.lines:
-            above = above[: max(above.rfind("."), above.rfind("["), 0)]
-        return ConfigError(problem, file=self.file, line=self.lines.get(above), key=key)
+        return ConfigError(problem, file=self.file, line=marked.line_at(self.lines, key), key=key)
 
 
 def read(data: bytes, shape: type[T], *, file: str) -> Shaped[T]:

@@ -1,6 +1,7 @@
 """A drain policy as people write it: `spec.drain` of a custom resource, or a YAML file.
 
     policy = read(document, base=Policy.like_nmo(), path="spec.drain")
+    policy = load(Path("night.yaml").read_bytes(), file="night.yaml")
 
 Whatever is wrong is told at once, each with where it stands, what was found and what was expected. A key that nobody
 knows is wrong too: a `timeuot` that is silently ignored is a drain that never ends. What is left out is as in `base`.
@@ -12,10 +13,12 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from haulout.core import duration
+import yaml
+
+from haulout.core import duration, marked
 from haulout.drain.policy import MOST_PARALLEL, Behavior, Order, Policy, Rule
 from haulout.drain.selection import Filters
-from haulout.errors import PolicyError
+from haulout.errors import ConfigError, ConfigErrors, PolicyError
 from haulout.kube import selectors
 from haulout.kube.selectors import Selector
 
@@ -34,15 +37,36 @@ class _Wrong(ValueError):
 
 def read(data: Any, *, base: Policy | None = None, path: str = "", file: str | None = None) -> Policy:
     """Return the policy that `data` describes; raise `PolicyError` with all that is wrong."""
-    base = Policy() if base is None else base
+    policy, problems = _understood(data, Policy() if base is None else base, path)
+    if problems:
+        raise PolicyError([f"{key}: {problem}" if key else problem for key, problem in problems], file=file)
+    return policy
+
+
+def load(data: bytes, *, file: str) -> Policy:
+    """Return the policy that a YAML file describes; raise `ConfigErrors`, each with its line."""
+    node = marked.first_node(data, file=file)
+    if node is None:
+        raise ConfigError("expected a drain policy, found nothing", file=file)
+    try:
+        plain = marked.plain(node)
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"expected plain values: {' '.join(str(error).split())}", file=file) from None
+    policy, problems = _understood(plain, Policy(), "")
+    if problems:
+        lines = marked.lines_of(node)
+        raise ConfigErrors(
+            [ConfigError(it, file=file, line=marked.line_at(lines, key), key=key or None) for key, it in problems]
+        )
+    return policy
+
+
+def _understood(data: Any, base: Policy, path: str) -> tuple[Policy, list[tuple[str, str]]]:
+    """Return the policy, and what is wrong with it: where, and what."""
     reader = _Reader(path)
     policy = _policy(reader.section(data), base)
-    problems = list(reader.problems)
-    if not problems:
-        problems = [f"{_joined(path, key)}: {problem}" for key, problem in policy.problems()]
-    if problems:
-        raise PolicyError(problems, file=file)
-    return policy
+    wrong = reader.problems or [(_joined(path, key), problem) for key, problem in policy.problems()]
+    return policy, wrong
 
 
 def _policy(section: "_Section", base: Policy) -> Policy:
@@ -173,7 +197,7 @@ class _Reader:
 
     def __init__(self, path: str) -> None:
         self.path = path
-        self.problems: list[str] = []
+        self.problems: list[tuple[str, str]] = []  # where, and what
 
     def section(self, data: Any, path: str | None = None) -> "_Section":
         """Return `data` as a section, an empty one if it is none."""
@@ -187,7 +211,7 @@ class _Reader:
 
     def note(self, path: str, problem: str) -> None:
         """Remember a problem."""
-        self.problems.append(f"{path}: {problem}" if path else problem)
+        self.problems.append((path, problem))
 
 
 class _Section:

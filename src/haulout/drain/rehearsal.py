@@ -42,9 +42,14 @@ class Rehearsal:
     tallies: Tallies
 
 
-async def rehearse(client: Client, nodes: Sequence[str], policy: Policy, *, lane: Lane) -> Rehearsal:
-    """Try out the drain of nodes; raises `KubeError` if the server does not even tell what is there."""
+async def rehearse(client: Client, nodes: Sequence[str], policy: Policy, *, lane: Lane, asks: bool = True) -> Rehearsal:
+    """Try out the drain of nodes; raises `KubeError` if the server does not even tell what is there.
+
+    Without `asks` it only looks which pods would leave: nobody is asked whether they may, and no budget is read.
+    """
     found = [await _look(client, node, policy) for node in nodes]
+    if not asks:
+        return Rehearsal(tuple(_rehearsal(node, it, {}) for node, it in zip(nodes, found, strict=True)), tally((), ()))
     pods = [it.pod for each in found if not each.refused for it in each.travellers if it.blocker is None]
     said = await _ask_all(pods, policy, lane)
     budgets = () if policy.disable_eviction or not pods else (await client.list(BUDGETS)).items

@@ -1,0 +1,117 @@
+"""From a command line to a drain policy: what the flags say goes before what the file says.
+
+Flags that kubectl has mean what they mean there.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from haulout.core import duration
+from haulout.drain import document
+from haulout.drain.policy import Order, Policy
+from haulout.drain.selection import Filters
+from haulout.errors import UsageError
+from haulout.kube import selectors
+from haulout.kube.selectors import EVERYTHING, Selector
+
+T = TypeVar("T")
+
+ORDERS = ("priority", "storage-last", "daemonsets-last")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flags:
+    """What was typed; None is what was not."""
+
+    policy: str | None = None
+    force: bool | None = None
+    ignore_daemonsets: bool | None = None
+    delete_emptydir_data: bool | None = None
+    disable_eviction: bool | None = None
+    grace_period: int | None = None
+    timeout: str | None = None
+    pod_selector: str | None = None
+    skip_wait_for_delete_timeout: int | None = None
+    order: str | None = None
+
+
+def policy_of(flags: Flags) -> Policy:
+    """Return the policy that was asked for."""
+    policy = Policy() if flags.policy is None else _load(flags.policy)
+    of = policy.filters
+    filters = Filters(
+        force=_or(flags.force, of.force),
+        ignore_daemonsets=_or(flags.ignore_daemonsets, of.ignore_daemonsets),
+        delete_emptydir_data=_or(flags.delete_emptydir_data, of.delete_emptydir_data),
+        skip_wait_for_delete=_or(_seconds(flags.skip_wait_for_delete_timeout), of.skip_wait_for_delete),
+    )
+    return replace(
+        policy,
+        filters=filters,
+        grace_period=policy.grace_period if flags.grace_period is None else _grace(flags.grace_period),
+        timeout=policy.timeout if flags.timeout is None else _timeout(flags.timeout),
+        disable_eviction=_or(flags.disable_eviction, policy.disable_eviction),
+        pod_selector=_or(_selector(flags.pod_selector), policy.pod_selector),
+        order=_or(_order(flags.order), policy.order),
+    )
+
+
+def _load(file: str) -> Policy:
+    try:
+        data = Path(file).read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read the policy {file}: {error.strerror}") from None
+    return document.load(data, file=file)
+
+
+def _or(given: T | None, otherwise: T) -> T:
+    return otherwise if given is None else given
+
+
+def _seconds(number: int | None) -> timedelta | None:
+    return None if number is None else timedelta(seconds=max(number, 0))
+
+
+def _grace(seconds: int) -> timedelta | None:
+    """Return the time for each pod; None, which is its own, if that is negative."""
+    return timedelta(seconds=seconds) if seconds >= 0 else None
+
+
+def _timeout(text: str) -> timedelta | None:
+    """Return how long to try; None, for ever, if that is zero."""
+    try:
+        span = duration.parse(text)
+    except duration.DurationError as error:
+        raise click.UsageError(f"--timeout: {error}") from None
+    if span < timedelta():
+        raise click.UsageError(f"--timeout: expected a duration such as 90s or 1h30m, found {text!r}")
+    return span or None
+
+
+def _selector(text: str | None) -> Selector | None:
+    if text is None:
+        return None
+    try:
+        return selectors.parse(text) if text.strip() else EVERYTHING
+    except selectors.SelectorError as error:
+        raise click.UsageError(
+            f"--pod-selector=<pod_selector> must be a valid label selector: {error.problem}"
+        ) from None
+
+
+def _order(text: str | None) -> Order | None:
+    if text is None:
+        return None
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in ORDERS:
+            raise click.UsageError(f"--order: expected some of {', '.join(ORDERS)}, with commas, found {word!r}")
+    return Order(
+        by_priority="priority" in words,
+        storage_last="storage-last" in words,
+        daemon_sets_last="daemonsets-last" in words,
+    )

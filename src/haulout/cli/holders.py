@@ -1,0 +1,103 @@
+"""Who holds a node, by our mark on it, and whether they are still there.
+
+An owner is named `NodeMaintenance/patch-n1`. One whose object is gone, or is about another node, holds nothing: what it
+left is an orphan, which a person may clear away. Where we may not look, it counts as there.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from haulout.core import duration
+from haulout.drain.cordon import Cordon, Hold
+from haulout.errors import KubeError, NotFound
+from haulout.kube.client import Client
+from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
+
+_KIND = NODE_MAINTENANCES.kind
+
+
+class Presence(StrEnum):
+    """Whether an owner is still there."""
+
+    THERE = "There"
+    GONE = "Gone"
+    UNKNOWN = "Unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """One who keeps a node cordoned."""
+
+    owner: str  # as the mark names it
+    since: datetime
+    presence: Presence
+
+    @property
+    def name(self) -> str:
+        """How people call it."""
+        return self.owner.replace("/", " ", 1)
+
+    @property
+    def ends_by(self) -> str:
+        """The command that ends it; empty if nobody knows one."""
+        kind, _, name = self.owner.partition("/")
+        return f"kubectl delete nm {name}" if kind == _KIND else ""
+
+    def told(self, *, now: datetime) -> str:
+        """Return who it is and since when."""
+        doubt = {Presence.GONE: ", which is no more,", Presence.UNKNOWN: ", which you may not see,"}
+        return f"{self.name}{doubt.get(self.presence, '')} since {since(self.since, now=now)}"
+
+
+def since(instant: datetime, *, now: datetime) -> str:
+    """Return an instant with how long ago that is."""
+    return f"{instant:%Y-%m-%d %H:%M:%S} UTC ({elapsed(now - instant)} ago)"
+
+
+def elapsed(span: timedelta) -> str:
+    """Return a span in whole seconds, as Go writes it; minutes are enough for hours and days."""
+    seconds = max(int(span.total_seconds()), 0)
+    if seconds >= _DAY:
+        return f"{seconds // _DAY}d{seconds % _DAY // _HOUR}h"
+    if seconds >= _HOUR:
+        return f"{seconds // _HOUR}h{seconds % _HOUR // _MINUTE}m"
+    return duration.format(timedelta(seconds=seconds))
+
+
+_MINUTE = 60
+_HOUR = 60 * _MINUTE
+_DAY = 24 * _HOUR
+
+
+def judged(mark: Cordon, node: str, maintenances: Mapping[str, NodeMaintenance] | None) -> list[Holder]:
+    """Return the owners of a mark; `maintenances` are all there are, by name, or None if nobody may see them."""
+    return [_judged(owner, hold, node, maintenances) for owner, hold in mark.owners.items()]
+
+
+async def look_up(client: Client, node: str, mark: Cordon) -> list[Holder]:
+    """Return the owners of a mark, after asking the server for each."""
+    names = [owner.partition("/")[2] for owner in mark.owners if owner.startswith(f"{_KIND}/")]
+    try:
+        return judged(mark, node, await _found(client, names))
+    except KubeError:
+        return judged(mark, node, None)
+
+
+async def _found(client: Client, names: Iterable[str]) -> dict[str, NodeMaintenance]:
+    found: dict[str, NodeMaintenance] = {}
+    for name in names:
+        try:
+            found[name] = await client.get(NODE_MAINTENANCES, name)
+        except NotFound:  # of the object, or of the kind: in both cases there is none
+            continue
+    return found
+
+
+def _judged(owner: str, hold: Hold, node: str, maintenances: Mapping[str, NodeMaintenance] | None) -> Holder:
+    kind, _, name = owner.partition("/")
+    if kind != _KIND or maintenances is None:
+        return Holder(owner, hold.since, Presence.UNKNOWN)
+    is_there = name in maintenances and maintenances[name].node == node
+    return Holder(owner, hold.since, Presence.THERE if is_there else Presence.GONE)
