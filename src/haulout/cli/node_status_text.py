@@ -25,9 +25,10 @@ def table(standings: Standings, *, everything: bool) -> list[str]:
     rows = [_HEADER, *(_row(it, standings.now) for it in shown)]
     lines = _columns(rows) if shown else []
     quiet = len(standings.nodes) - len(shown)
+    if not shown:
+        return [f"All {quiet} nodes are in service." if quiet else "There are no nodes."]
     if quiet:
-        rest = "All" if not shown else "The other" if quiet > 1 else "The other one of"
-        lines += ["", f"{rest} {len(standings.nodes) if quiet == 1 and shown else quiet} nodes are in service."]
+        lines += ["", "1 other node is in service." if quiet == 1 else f"{quiet} other nodes are in service."]
     return lines
 
 
@@ -84,8 +85,7 @@ def _facts(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
     yield "State", status.state
     if status.node is not None:
         yield "Cordoned", _cordoned(status, now)
-    for holder in status.holders:
-        yield "Held by", _holder(holder, status, now)
+    yield from (("Held by", _holder(it, now)) for it in status.holders)
     if status.bad_mark:
         yield "Mark", status.bad_mark
     for it in status.maintenances:
@@ -95,6 +95,11 @@ def _facts(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
     if status.pods is not None:
         ending = sum(pod.metadata.deletion_timestamp is not None for pod in status.pods)
         yield "Pods", pods(len(status.pods)) + (f", of which {ending} are ending" if ending else "")
+    yield from _ahead_of_it(status, now)
+
+
+def _ahead_of_it(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
+    """Yield what stands in the way, and what comes next."""
     for blocker in status.blockers[:_NAMED]:
         yield "Blocked by", _blocker(blocker, now)
     if len(status.blockers) > _NAMED:
@@ -115,11 +120,10 @@ def _cordoned(status: NodeStatus, now: datetime) -> str:
     return f"yes, since {since(first, now=now)}" + (f"; {after}" if after else "")
 
 
-def _holder(holder: Holder, status: NodeStatus, now: datetime) -> str:
+def _holder(holder: Holder, now: datetime) -> str:
     if holder.presence is Presence.GONE:
         return f"{holder.told(now=now)}: what it left is an orphan"
     ends = f"; to end that: {holder.ends_by}" if holder.ends_by else ""
-    del status
     return holder.told(now=now) + ends
 
 

@@ -12,7 +12,7 @@ from haulout.cli import options
 @options.reach
 @options.verbose
 def status(*, node: str | None, everything: bool, output: str, kubeconfig: str | None, context: str | None) -> None:
-    """Show how nodes stand: who holds them, how far their maintenance is, what blocks it, and when it is looked at next.
+    """Show how nodes stand: who holds them, how far their maintenance is, what blocks it, and when it goes on.
 
     With NODE all that is known of it. It only reads, and works without the operator. What you may not see is named.
 

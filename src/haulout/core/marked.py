@@ -73,17 +73,24 @@ def plain(node: yaml.Node) -> Any:
     return SafeConstructor().construct_document(node)
 
 
-def lines_of(node: yaml.Node, key: str = "") -> dict[str, int]:
-    """Return by key, such as `pools[0].name`, the line that each value begins in."""
-    lines = {key: line_of(node)} if key else {}
-    if isinstance(node, yaml.MappingNode):
-        below = [(f"{key}.{it.value}" if key else str(it.value), value) for it, value in entries_of(node)]
-    elif isinstance(node, yaml.SequenceNode):
-        below = [(f"{key}[{at}]", value) for at, value in enumerate(node.value)]
-    else:
-        below = []
-    for name, value in below:
-        lines |= lines_of(value, name)
+def lines_of(node: yaml.Node) -> dict[str, int]:
+    """Return by key, such as `pools[0].name`, the line that each value begins in; of an alias only where it stands."""
+    lines: dict[str, int] = {}
+    seen: set[int] = set()
+
+    def note(it: yaml.Node, key: str) -> None:
+        lines[key] = line_of(it)
+        if id(it) in seen:  # an alias, which may even lead back to where it stands
+            return
+        seen.add(id(it))
+        if isinstance(it, yaml.MappingNode):
+            for name, value in entries_of(it):
+                note(value, f"{key}.{name.value}" if key else str(name.value))
+        elif isinstance(it, yaml.SequenceNode):
+            for at, value in enumerate(it.value):
+                note(value, f"{key}[{at}]")
+
+    note(node, "")
     return lines
 
 
@@ -91,7 +98,7 @@ def line_at(lines: Mapping[str, int], key: str) -> int | None:
     """Return the line of what stands at `key`, or above it."""
     while key and key not in lines:
         key = key[: max(key.rfind("."), key.rfind("["), 0)]
-    return lines.get(key)
+    return lines.get(key) if key else None
 
 
 class JsonLoader(yaml.CSafeLoader):

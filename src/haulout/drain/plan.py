@@ -242,6 +242,7 @@ class _Draft:
             since=trace.since,
             next_at=steps.next_after(self.now),
         )
+        row = replace(row, ends_at=told.ends_at)
         if blocker is None:
             self._wake(blockers.lingers_from(pod))
             return row

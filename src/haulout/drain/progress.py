@@ -44,6 +44,7 @@ class PodProgress:
     words: str
     since: datetime | None = None  # when its turn to leave came
     next_at: datetime | None = None  # when something is done about it next, whatever else happens
+    ends_at: datetime | None = None  # until when it has time to end, once it was told to go
     standing: Standing | None = None
 
     def __str__(self) -> str:

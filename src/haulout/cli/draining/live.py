@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from haulout.cli.cordoning import Done, told
-from haulout.cli.draining.plain import ending
+from haulout.cli.draining.plain import Warnings, ending
 from haulout.cli.draining.records import Record, Result
 from haulout.cli.holders import elapsed
 from haulout.cli.lines import Line
@@ -41,6 +41,7 @@ class LiveShow:
         self._records = records
         self._console = console
         self._clock = clock
+        self._warnings: dict[str, Warnings] = {}
         self._is_stopping = False
 
     def cordoned(self, record: Record, done: Done) -> None:
@@ -50,11 +51,15 @@ class LiveShow:
             self._say(line)
 
     def moved(self, record: Record) -> None:
-        """Do nothing: the next frame is soon."""
+        """Say what people should know, above the view; the rest is in the next frame."""
+        if any(pod.since for pod in record.pods):
+            self._warn(record)
 
     def ended(self, record: Record) -> None:
         """Say how it ended, above the view."""
         progress = record.progress
+        if record.result is not Result.REFUSED:
+            self._warn(record)
         if record.result is Result.DRAINED and progress and record.started and record.ended:
             took = elapsed(record.ended - record.started)
             self._say(Line(f"node/{record.node} drained: {pods(progress.gone)} left it in {took}", is_result=True))
@@ -76,9 +81,13 @@ class LiveShow:
                 live.update(view, refresh=True)
                 await self._clock.sleep(_FRAME)
 
+    def _warn(self, record: Record) -> None:
+        if record.progress is not None:
+            for line in self._warnings.setdefault(record.node, Warnings()).news(record.progress):
+                self._say(line)
+
     def _say(self, line: Line) -> None:
-        style = None if line.is_result else "yellow"
-        self._console.print(Text(printable(line.text), style=style or ""))
+        self._console.print(Text(printable(line.text), style="" if line.is_result else "yellow"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +119,7 @@ class View:
             parts.append(f"{unseen} more being drained")
         queued = [it for it in self.records if it.result is Result.QUEUED]
         if queued:
-            parts.append(f"{len(queued)} waiting for their turn")
+            parts.append(f"{len(queued)} waiting")
         drained = sum(it.result is Result.DRAINED for it in self.records)
         parts.append(f"{drained} of {len(self.records)} nodes drained")
         failed = sum(it.is_over and it.result is not Result.DRAINED for it in self.records)

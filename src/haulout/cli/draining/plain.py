@@ -61,11 +61,13 @@ class PlainShow:
     async def run(self) -> None:
         """Say now and then how it stands."""
         while True:
-            await self._clock.sleep(_QUIET)
-            if self._clock.now() - self._told_at >= _QUIET:
-                for record in self._records.values():
-                    if not record.is_over:
-                        self._say(Line(standing(record, now=self._clock.now())))
+            await self._clock.sleep(self._told_at + _QUIET - self._clock.now())
+            if self._clock.now() - self._told_at < _QUIET:
+                continue
+            self._told_at = self._clock.now()
+            for record in self._records.values():
+                if not record.is_over:
+                    self._say(Line(standing(record, now=self._clock.now())))
 
     def _teller(self, record: Record) -> "Teller":
         return self._tellers.setdefault(record.node, Teller(self._policy))
@@ -75,15 +77,28 @@ class PlainShow:
         self._tell(line)
 
 
+class Warnings:
+    """Finds what is new in the warnings about one node; that a pod is not there any more is nothing new."""
+
+    def __init__(self) -> None:
+        self._named: set[str] = set()
+
+    def news(self, progress: Progress) -> Iterator[Line]:
+        """Yield the warning, if it is about pods that none was about before."""
+        named = {name for text in progress.warning.split("; ") for name in text.rpartition(": ")[2].split(", ")}
+        if progress.warning and not named <= self._named:
+            self._named |= named
+            yield Line(f"Warning: {progress.warning}")
+
+
 class Teller:
     """Finds what is new about one node."""
 
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._rows: dict[str, PodProgress] = {}
-        self._gone = 0
         self._announced: set[str] = set()
-        self._warned: set[str] = set()
+        self._warnings = Warnings()
         self._blamed: dict[str, tuple[Kind, str]] = {}  # by uid
         self._trouble = ""
 
@@ -93,30 +108,24 @@ class Teller:
         asked = [pod for pod in progress.pods if pod.standing is None or pod.standing.blocker.kind is not Kind.POLICY]
         turn = [pod for pod in asked if pod.state in _ASKED and pod.uid not in self._announced]
         if turn:
-            yield from self._warnings(progress)
+            yield from self._warnings.news(progress)
         for pod in turn:
             self._announced.add(pod.uid)
             if not self._policy.disable_eviction:
                 yield Line(f"evicting pod {pod.pod}", is_result=True)
         for pod in asked:
             yield from self._blame(pod, now=now)
-        yield from self._vanished(progress)
+        yield from self._vanished(progress, now=now)
         if progress.trouble and progress.trouble != self._trouble:
             yield Line(f"Warning: node {progress.node}: what is said here may be old: {progress.trouble}")
         self._trouble = progress.trouble
 
     def last_news(self, progress: Progress, *, now: datetime) -> Iterator[Line]:
         """Yield what is yet to be said when it is over."""
-        yield from self._warnings(progress)
+        yield from self._warnings.news(progress)
         yield from self.news(progress, now=now)
         for pod in progress.returning:
             yield Line(f"Warning: pod {pod} came back and stays: others like it would come after it")
-
-    def _warnings(self, progress: Progress) -> Iterator[Line]:
-        named = {name for text in progress.warning.split("; ") for name in text.rpartition(": ")[2].split(", ")}
-        if progress.warning and not named <= self._warned:
-            self._warned |= named
-            yield Line(f"Warning: {progress.warning}")
 
     def _blame(self, pod: PodProgress, *, now: datetime) -> Iterator[Line]:
         if pod.standing is None:
@@ -128,18 +137,17 @@ class Teller:
         self._blamed[pod.uid] = blocker.kind, blocker.object
         yield Line(blame(pod, pod.standing, now=now))
 
-    def _vanished(self, progress: Progress) -> Iterator[Line]:
+    def _vanished(self, progress: Progress, *, now: datetime) -> Iterator[Line]:
         here = {pod.uid: pod for pod in progress.pods}
         lost = [pod for uid, pod in self._rows.items() if uid not in here]
-        # Not all that are not waited for any longer are gone: some were given up, some have finished and stay.
-        all_gone = progress.gone - self._gone == len(lost)
-        self._rows, self._gone = here, progress.gone
+        self._rows = here
+        patience = self._policy.filters.skip_wait_for_delete
         for pod in lost:
             name = pod.pod.partition("/")[2]
-            if not all_gone and pod.state is State.FINISHING:
+            if pod.state is State.FINISHING:
                 yield Line(f"pod/{name} completed", is_result=True)
-            elif not all_gone and pod.state is State.OVERDUE:
-                seconds = int(self._policy.filters.skip_wait_for_delete.total_seconds())
+            elif patience and pod.ends_at is not None and now >= pod.ends_at + patience:
+                seconds = int(patience.total_seconds())
                 yield Line(f'pod "{name}" has DeletionTimestamp older than {seconds} seconds, skipping', is_result=True)
             elif pod.uid in self._announced:
                 yield Line(f"pod/{name} {'deleted' if self._policy.disable_eviction else 'evicted'}", is_result=True)
@@ -191,7 +199,7 @@ def standing(record: Record, *, now: datetime) -> str:
     progress = record.progress
     if progress is None or record.started is None:
         return f"node/{record.node}: not looked at yet"
-    text = f"node/{record.node}: {pods(len(progress.pods))} of {progress.total} left"
+    text = f"node/{record.node}: {len(progress.pods)} of {pods(progress.total)} left"
     text += f" after {elapsed(now - record.started)}"
     blocked = sorted((it.standing for it in progress.pods if it.standing), key=lambda it: it.since)
     if blocked:
