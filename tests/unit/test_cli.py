@@ -178,7 +178,7 @@ def test_help_and_version_start_without_the_heavy_parts() -> None:
     script = (
         "import sys; from haulout.cli import main\n"
         "try: main(['version'])\n"
-        "finally: print(sorted({'aiohttp', 'asyncio', 'msgspec', 'uvloop', 'yaml'} & set(sys.modules)))"
+        "finally: print(sorted({'aiohttp', 'asyncio', 'msgspec', 'rich', 'uvloop', 'yaml'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
 

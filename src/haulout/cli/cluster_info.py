@@ -68,4 +68,4 @@ def cluster_info(
 
 
 def _grant_command(typed: dict[str, str | None]) -> str:
-    return program.command("cluster-info", "--grant", options=typed) + " | kubectl --context ADMIN apply -f -"
+    return program.command("cluster-info", options=typed) + " --grant | kubectl --context ADMIN apply -f -"

@@ -79,8 +79,10 @@ async def test_what_is_held_stays_cordoned_for_the_person_who_cordons_it_too(clo
         done = await cordon_node(town.client, await node_of(town))
         assert texts(done, "cordon") == [
             "node/n1 already cordoned",
-            ("node/n1: held by NodeMaintenance patch-n1; it stays cordoned when that ends, "
-            "until you run: haulout uncordon n1"),
+            (
+                "node/n1: held by NodeMaintenance patch-n1; it stays cordoned when that ends, "
+                "until you run: haulout uncordon n1"
+            ),
         ]
         while change := cordon.release(await node_of(town), OWNER):
             with suppress(Conflict):
@@ -98,9 +100,11 @@ async def test_a_node_that_is_held_is_not_uncordoned(clock: Clock) -> None:
         done = await uncordon_node(town.client, held)
         assert done.verb is None
         assert texts(done) == [
-            (f'error: unable to uncordon node "n1": it is held by NodeMaintenance patch-n1 since '
-            f"{since:%Y-%m-%d %H:%M:%S} UTC (3h0m ago); to end that: kubectl delete nm patch-n1; "
-            "to uncordon it nevertheless: haulout uncordon n1 --force")
+            (
+                f'error: unable to uncordon node "n1": it is held by NodeMaintenance patch-n1 since '
+                f"{since:%Y-%m-%d %H:%M:%S} UTC (3h0m ago); to end that: kubectl delete nm patch-n1; "
+                "to uncordon it nevertheless: haulout uncordon n1 --force"
+            )
         ]
         still = await node_of(town)
         assert (still.spec.unschedulable, still.metadata.annotations) == (True, held.metadata.annotations)

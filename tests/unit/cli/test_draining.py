@@ -278,8 +278,10 @@ async def test_an_interrupted_drain_says_what_it_leaves_how_to_go_on_and_how_to_
         assert said == [
             "Stopped: no further pod is asked to leave. This is what was left:",
             "  node/n1  cordoned, drained",
-            ("  node/n2  cordoned as before, half-way: 0 pods gone, 2 pods told to go (shop/b-00, shop/c-00), "
-            "2 pods still running (shop/d-00, shop/d-01)"),
+            (
+                "  node/n2  cordoned as before, half-way: 0 pods gone, 2 pods told to go (shop/b-00, shop/c-00), "
+                "2 pods still running (shop/d-00, shop/d-01)"
+            ),
             "  node/n3  cordoned, drained",
             "To go on:  haulout drain n1 n2 n3",
             "To undo:   haulout uncordon n1 n3",

@@ -28,7 +28,7 @@ from haulout.drain.progress import Progress
 from haulout.drain.words import pods
 
 _FRAME = timedelta(milliseconds=250)
-_BAR = 24
+_WIDEST_BAR = 24
 _RESERVED = 3  # lines: two of summary, and one for the cursor
 _REASONS = 3  # per node
 _NAMED = 3
@@ -102,7 +102,8 @@ class View:
         """Render it, no higher than the terminal."""
         moving = [it for it in self.records if it.result is Result.DRAINING]
         width = max((len(it.node) for it in moving), default=0)
-        blocks = {it.node: _block(it, now=self.now, width=width) for it in moving}
+        bar = min(options.max_width // 5, _WIDEST_BAR)
+        blocks = {it.node: _block(it, now=self.now, width=width, bar_width=bar) for it in moving}
         room = (options.height or console.height) - _RESERVED
         shown: set[str] = set()
         for record in sorted(moving, key=lambda it: not reasons(it)):
@@ -153,15 +154,15 @@ def reasons(record: Record) -> list[Reason]:
     return sorted(found.values(), key=lambda it: it.since)
 
 
-def _block(record: Record, *, now: datetime, width: int) -> RenderableType:
+def _block(record: Record, *, now: datetime, width: int, bar_width: int) -> RenderableType:
     """Return what is shown of one node."""
     progress = record.progress or Progress(node=record.node, started=record.started or now)
     line = Table.grid(padding=(0, 2, 0, 0))
     line.add_column(width=width, no_wrap=True)
-    line.add_column(width=_BAR)
+    line.add_column(width=bar_width)
     line.add_column(justify="right", width=4)
     line.add_column()
-    bar = ProgressBar(total=100, completed=progress.percent, width=_BAR)
+    bar = ProgressBar(total=100, completed=progress.percent, width=bar_width)
     took = elapsed(now - (record.started or now))
     line.add_row(Text(record.node, style="bold"), bar, f"{progress.percent}%", Text(f"{counts(progress)}, {took}"))
     held_up = reasons(record)
