@@ -13,9 +13,8 @@ from haulout.core import duration
 from haulout.drain.cordon import Cordon, Hold
 from haulout.errors import KubeError, NotFound
 from haulout.kube.client import Client
+from haulout.maintenance.decision import OWNER_PREFIX
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
-
-_KIND = NODE_MAINTENANCES.kind
 
 
 class Presence(StrEnum):
@@ -42,8 +41,8 @@ class Holder:
     @property
     def ends_by(self) -> str:
         """The command that ends it; empty if nobody knows one."""
-        kind, _, name = self.owner.partition("/")
-        return f"kubectl delete nm {name}" if kind == _KIND else ""
+        name = _maintenance(self.owner)
+        return f"kubectl delete nm {name}" if name else ""
 
     def told(self, *, now: datetime) -> str:
         """Return who it is and since when."""
@@ -78,7 +77,7 @@ def judged(mark: Cordon, node: str, maintenances: Mapping[str, NodeMaintenance] 
 
 async def look_up(client: Client, node: str, mark: Cordon) -> list[Holder]:
     """Return the owners of a mark, after asking the server for each."""
-    names = [owner.partition("/")[2] for owner in mark.owners if owner.startswith(f"{_KIND}/")]
+    names = filter(None, map(_maintenance, mark.owners))
     try:
         return judged(mark, node, await _found(client, names))
     except KubeError:
@@ -96,8 +95,13 @@ async def _found(client: Client, names: Iterable[str]) -> dict[str, NodeMaintena
 
 
 def _judged(owner: str, hold: Hold, node: str, maintenances: Mapping[str, NodeMaintenance] | None) -> Holder:
-    kind, _, name = owner.partition("/")
-    if kind != _KIND or maintenances is None:
+    name = _maintenance(owner)
+    if not name or maintenances is None:
         return Holder(owner, hold.since, Presence.UNKNOWN)
     is_there = name in maintenances and maintenances[name].node == node
     return Holder(owner, hold.since, Presence.THERE if is_there else Presence.GONE)
+
+
+def _maintenance(owner: str) -> str:
+    """Return the name of the NodeMaintenance that an owner is; empty if it is something else."""
+    return owner.removeprefix(OWNER_PREFIX) if owner.startswith(OWNER_PREFIX) else ""

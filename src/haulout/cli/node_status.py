@@ -19,12 +19,12 @@ from haulout.kube.client import Client
 from haulout.kube.locks import held_until
 from haulout.kube.objects import Lease, Node, Page, Pod
 from haulout.kube.resources import LEASES, NODES, PODS
+from haulout.maintenance.lease import NAMESPACE, name_of
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Phase, StatusBlocker
 
 T = TypeVar("T")
 
-_LEASES_VARIABLE = "LEASE_NAMESPACE"  # as the operator reads it
-_LEASES_NAMESPACE = "medik8s-leases"
+_LEASE_NAMESPACE = "LEASE_NAMESPACE"  # the environment's word, as the operator reads it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class Standings:
 async def look(client: Client, name: str | None = None) -> Standings:
     """Return how all nodes stand, or the one of that name; raises `KubeError` if not even that may be seen."""
     notes: list[str] = []
-    namespace = os.environ.get(_LEASES_VARIABLE, _LEASES_NAMESPACE)
+    namespace = os.environ.get(_LEASE_NAMESPACE) or NAMESPACE
     try:
         async with asyncio.TaskGroup() as group:
             nodes = group.create_task(_nodes(client, name))
@@ -152,7 +152,7 @@ class _Found:
     def about(self, name: str, node: Node | None) -> NodeStatus:
         mark, bad_mark = _mark(node)
         by_name = None if self.maintenances is None else {it.name: it for it in self.maintenances}
-        lease = self.leases.get(f"node-{name}".lower())
+        lease = self.leases.get(name_of(name))
         return NodeStatus(
             name=name,
             node=node,

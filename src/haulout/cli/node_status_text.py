@@ -10,6 +10,7 @@ from haulout.cli.holders import Holder, Presence, elapsed, since
 from haulout.cli.node_status import NodeStatus, Standings
 from haulout.cli.terminal import aligned, printable
 from haulout.drain.words import pods
+from haulout.maintenance.lease import HOLDER
 from haulout.maintenance.resource import NodeMaintenance, StatusBlocker
 
 _HEADER = ("NODE", "STATE", "HELD BY", "SINCE", "DRAINED", "BLOCKED BY", "NEXT LOOK")
@@ -55,14 +56,11 @@ def _held_by(status: NodeStatus) -> list[str]:
     for it in status.maintenances:
         named.setdefault(f"NodeMaintenance {it.name}", f"NodeMaintenance {it.name}")
     names = list(named.values())
-    if status.lease and status.lease_until and status.lease.spec.holder_identity != _OURS:
+    if status.lease and status.lease_until and status.lease.spec.holder_identity != HOLDER:
         names.append(f"lease of {status.lease.spec.holder_identity or 'somebody unnamed'}")
     if not names and status.is_cordoned:
         names.append("a person or another tool")
     return names
-
-
-_OURS = "node-maintenance"  # the name in leases of whoever works for a NodeMaintenance
 
 
 def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:

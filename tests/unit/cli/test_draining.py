@@ -121,7 +121,7 @@ async def test_what_blocks_is_said_once_with_what_to_do_and_then_once_a_minute(c
         assert not await command.run()
         blamed = [line for line in command.err if line.startswith("error when evicting pods/")]
         assert blamed[0].startswith('error when evicting pods/"web-00" -n "shop" (will retry after ')
-        reason = "PodDisruptionBudget shop/web needs 2 healthy pods and 2 are"
+        reason = "PodDisruptionBudget shop/web needs 2 healthy pods and has 2"
         advice = "run more replicas, or let the budget allow a disruption"
         assert blamed[0].endswith(
             f"Cannot evict pod as it would violate the pod's disruption budget. {reason}; {advice}"

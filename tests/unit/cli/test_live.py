@@ -22,7 +22,7 @@ def a_blocker(pod: str, **fields: Any) -> Blocker:
     usual = {
         "kind": Kind.BUDGET,
         "object": "PodDisruptionBudget shop/cart",
-        "reason": "PodDisruptionBudget shop/cart needs 2 healthy pods and 2 are",
+        "reason": "PodDisruptionBudget shop/cart needs 2 healthy pods and has 2",
         "advice": "run more replicas",
     }
     return Blocker(pod=pod, uid=pod, **{**usual, **fields})
@@ -62,7 +62,7 @@ def test_what_blocks_is_named_with_its_pods_since_when_and_what_to_do() -> None:
     lines = shown(a_record("n1", *rows), width=200)
     assert lines[1] == (
         "  blocked 25s shop/cart-0, shop/cart-1, shop/cart-2 and 2 more: "
-        "PodDisruptionBudget shop/cart needs 2 healthy pods and 2 are; run more replicas"
+        "PodDisruptionBudget shop/cart needs 2 healthy pods and has 2; run more replicas"
     )
 
 

@@ -24,7 +24,7 @@ BLOCKER = {
     "kind": "DisruptionBudget",
     "pod": "shop/cart-0",
     "object": "PodDisruptionBudget shop/cart",
-    "reason": "PodDisruptionBudget shop/cart needs 2 healthy pods and 2 are",
+    "reason": "PodDisruptionBudget shop/cart needs 2 healthy pods and has 2",
     "advice": "run more replicas",
 }
 
