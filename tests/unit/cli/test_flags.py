@@ -64,6 +64,18 @@ def test_flags_go_before_the_file(tmp_path: Path) -> None:
     assert changed == Policy(order=Order(storage_last=True))
 
 
+def test_flags_that_do_not_go_with_the_file_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "night.yaml"
+    file.write_text("force: true\nevictionTimeout: 10m\ntimeout: 1h\n")
+    assert policy_of(Flags(policy=str(file), grace_period=0)).grace_period == timedelta()
+    with pytest.raises(click.UsageError) as raised:
+        policy_of(Flags(policy=str(file), timeout="5m"))
+    assert raised.value.message == (
+        f"the flags do not go with the policy {file}: "
+        "timeout: found 5m0s, expected more than evictionTimeout and deletionTimeout together, 10m0s"
+    )
+
+
 def test_all_that_is_wrong_with_a_file_is_told_with_its_lines(tmp_path: Path) -> None:
     file = tmp_path / "night.yaml"
     file.write_text("timeuot: 3s\n\nrules:\n- name: a\n  order: x\n- behavior: Skip\n")

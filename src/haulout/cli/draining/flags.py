@@ -49,7 +49,7 @@ def policy_of(flags: Flags) -> Policy:
         delete_emptydir_data=_or(flags.delete_emptydir_data, of.delete_emptydir_data),
         skip_wait_for_delete=_or(_seconds(flags.skip_wait_for_delete_timeout), of.skip_wait_for_delete),
     )
-    return replace(
+    merged = replace(
         policy,
         filters=filters,
         grace_period=policy.grace_period if flags.grace_period is None else _grace(flags.grace_period),
@@ -58,6 +58,17 @@ def policy_of(flags: Flags) -> Policy:
         pod_selector=_or(_selector(flags.pod_selector), policy.pod_selector),
         order=_or(_order(flags.order), policy.order),
     )
+    if flags.policy is not None:
+        _check(merged, flags)
+    return merged
+
+
+def _check(policy: Policy, flags: Flags) -> None:
+    """Refuse flags that do not go with the file, each of which made sense alone."""
+    for key, problem in policy.problems():
+        if key == "gracePeriod" and flags.grace_period == 0:
+            continue  # whoever types it means it, as with kubectl
+        raise click.UsageError(f"the flags do not go with the policy {flags.policy}: {key}: {problem}")
 
 
 def _load(file: str) -> Policy:
