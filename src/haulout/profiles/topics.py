@@ -1,7 +1,8 @@
 """Names of what may change and concern other nodes: a check names its topics, and a change wakes those who did."""
 
 NODE_COUNT = "nodes"  # one came or went
-MAINTENANCE = "maintenance"  # a node's state label, profiles or data changed
+ROOM = "room"  # a node left maintenance, or something about one that is in maintenance changed
+STATES = "states"  # the state of some profile of some node changed
 
 
 def label(key: str) -> str:

@@ -1,0 +1,132 @@
+"""What profiles see of a cluster: all nodes, with indexes, in which our own writes already count.
+
+A cache follows the nodes; `note` takes what a write of ours was answered with. Of two states of a node the newer
+counts. So a decision that follows a write rests on it, though the watch may not have told yet: this is how limits on
+the number of nodes in maintenance hold within one process. (Between processes it is the ledger, `haulout.kube.ledger`.)
+
+A change is told with its topics: what about it may concern other nodes.
+"""
+
+from collections.abc import Callable, Collection, Mapping
+
+from haulout.kube.cache import revision
+from haulout.kube.objects import Node
+from haulout.kube.store import Store
+from haulout.profiles import topics
+from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, Entry, NodeSight, State
+
+_BY_STATE = "state"
+
+Read = Callable[[str], Mapping[str, Entry]]
+Changed = Callable[[str, frozenset[str]], object]
+
+
+class _Row(NodeSight):
+    """A node in the store."""
+
+    __slots__ = ()
+
+    @property
+    def key(self) -> str:
+        """Its name."""
+        return self.node.name
+
+    @property
+    def uid(self) -> str:
+        """What tells it from a later node of the same name."""
+        return self.node.uid
+
+    @property
+    def resource_version(self) -> str:
+        """Which state of it this is."""
+        return self.node.resource_version
+
+
+class NodeSights:
+    """The nodes; `read` makes entries of a data annotation, `changed` hears which node changed, and its topics."""
+
+    def __init__(self, read: Read, *, changed: Changed) -> None:
+        self._read = read
+        self._changed = changed
+        self._store: Store[_Row] = Store({_BY_STATE: lambda row: (row.state,)})
+        self._with_label: dict[str, dict[str, _Row]] = {}  # for labels that were asked for
+
+    # For readers
+
+    def get(self, name: str) -> NodeSight | None:
+        """Return a node."""
+        return self._store.get(name)
+
+    def all(self) -> Collection[NodeSight]:
+        """Return all nodes."""
+        return self._store.all()
+
+    def in_state(self, state: State) -> Collection[NodeSight]:
+        """Return the nodes whose state label says so."""
+        return self._store.by(_BY_STATE, state)
+
+    def with_label(self, key: str) -> Collection[NodeSight]:
+        """Return the nodes that have a label; from the first time on an index answers."""
+        if key not in self._with_label:
+            rows = self._store.all()
+            self._with_label[key] = {row.key: row for row in rows if key in row.node.metadata.labels}
+        return self._with_label[key].values()
+
+    # For the cache, and for whoever writes
+
+    def follow(self, old: Node | None, new: Node | None) -> None:
+        """Take what a watch told."""
+        if new is not None:
+            self.note(new)
+        elif old is not None:
+            known = self._store.get(old.name)
+            if known is not None and known.uid == old.uid:
+                self._drop(known)
+
+    def note(self, node: Node) -> None:
+        """Take a state of a node, unless a newer one is known."""
+        known = self._store.get(node.name)
+        if known is not None and revision(known.resource_version) >= revision(node.resource_version):
+            return
+        row = self._row(node, known)
+        self._store.put(row)
+        for key, rows in self._with_label.items():
+            if key in node.metadata.labels:
+                rows[row.key] = row
+            else:
+                rows.pop(row.key, None)
+        self._changed(row.key, _topics(known, row))
+
+    def _drop(self, row: _Row) -> None:
+        self._store.drop(row.key)
+        for rows in self._with_label.values():
+            rows.pop(row.key, None)
+        self._changed(row.key, _topics(row, None))
+
+    def _row(self, node: Node, known: _Row | None) -> _Row:
+        data = node.metadata.annotations.get(DATA_ANNOTATION, "")
+        if known is not None and known.node.metadata.annotations.get(DATA_ANNOTATION, "") == data:
+            return _Row(node, known.entries, known.problem)
+        try:
+            return _Row(node, self._read(data))
+        except ValueError as error:
+            return _Row(node, {}, str(error))
+
+
+def _topics(old: _Row | None, new: _Row | None) -> frozenset[str]:
+    """Return what about a change may concern other nodes."""
+    before = {} if old is None else old.node.metadata.labels
+    after = {} if new is None else new.node.metadata.labels
+    changed = {key for key in (*before, *after) if before.get(key) != after.get(key)}
+    found = {topics.label(key) for key in changed}
+    if old is None or new is None or old.uid != new.uid:
+        found.add(topics.NODE_COUNT)
+    if _states(old) != _states(new) or changed & {STATE_LABEL, PROFILE_LABEL}:
+        found.add(topics.STATES)
+    if old is not None and old.state == State.IN_MAINTENANCE and (changed or _states(old) != _states(new)):
+        found.add(topics.ROOM)
+    return frozenset(found)
+
+
+def _states(row: _Row | None) -> dict[str, str]:
+    return {} if row is None else {name: entry.current for name, entry in row.entries.items()}
