@@ -55,6 +55,7 @@ class Subject:
     notified: Mapping[str, datetime | None]  # by instance: when it was sent last
     pending: Mapping[str, State]  # by profile: where a transition that has begun leads to
     drains: Mapping[str, DrainSeen] = field(default_factory=dict)  # by profile
+    refused: Mapping[str, str] = field(default_factory=dict)  # by profile: why what it claimed was not to be had
     sights: Sights
     requeue: timedelta
     now: datetime
@@ -116,7 +117,7 @@ class Result:
     notified: Mapping[str, datetime | None]
     pending: Mapping[str, State]
     reports: tuple[ProfileReport, ...]
-    claims: tuple[Claim, ...] = ()
+    claims: tuple[tuple[str, Claim], ...] = ()  # with the profile that they are for
     hypervisors: tuple[PatchHypervisor, ...] = ()
     drains: Mapping[str, Policy] = field(default_factory=dict)  # by profile: those that must run
     sendings: tuple[Sending, ...] = ()
@@ -168,7 +169,7 @@ class _Walk:
         self.notified = dict(subject.notified)
         self.pending = dict(subject.pending)
         self.reports: list[ProfileReport] = []
-        self.claims: list[Claim] = []
+        self.claims: list[tuple[str, Claim]] = []
         self.hypervisors: list[PatchHypervisor] = []
         self.drains: dict[str, Policy] = {}
         self.sendings: list[Sending] = []
@@ -307,7 +308,7 @@ class _Walk:
         errors = [f"{name}: {it.verdict.error}" for name, it in verdicts.items() if it.verdict.error]
         outcome = transition.check.evaluate({name: it.verdict.passed for name, it in verdicts.items()})
         chain_passed = outcome is True and not errors
-        veto = self._veto(transition) if chain_passed else ""
+        veto = self._veto(transition, scene.profile) if chain_passed else ""
         return TransitionReport(
             target=transition.next,
             expression=transition.check.text,
@@ -318,7 +319,9 @@ class _Walk:
             veto=veto,
         )
 
-    def _veto(self, transition: Transition) -> str:
+    def _veto(self, transition: Transition, profile: str) -> str:
+        if profile in self.subject.refused:
+            return self.subject.refused[profile]
         if transition.next is not State.IN_MAINTENANCE or not self.in_maintenance:
             return ""
         return f"profile {min(self.in_maintenance)} has the node in maintenance"
@@ -328,7 +331,7 @@ class _Walk:
         scene = self._scene(profile, state)
         if profile.name not in self.pending:
             for member in transition.check.members:
-                self.claims += member.plugin.claims(scene)
+                self.claims += [(profile.name, claim) for claim in member.plugin.claims(scene)]
         if transition.next is state:
             return state
         try:

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Generic, TypeVar
 
-from haulout.profiles.plugin import Check, Notification, Schedule, State, Trigger
+from haulout.profiles.plugin import Check, Need, Notification, Schedule, State, Trigger
 
 P = TypeVar("P")
 
@@ -60,3 +61,13 @@ class Profile:
 
     name: str
     states: Mapping[State, StateConfig] = field(default_factory=lambda: dict.fromkeys(State, _NOTHING))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Configuration:
+    """A whole file."""
+
+    requeue: timedelta  # how old an answer from outside may be
+    profiles: Mapping[str, Profile]
+    label_filter: tuple[str, ...] = ()
+    needs: frozenset[Need] = frozenset()

@@ -1,0 +1,156 @@
+"""Drains that somebody keeps: each is a task of its own, so that one stuck pod delays nobody.
+
+    drains = Drains(client, changed=queue.add)
+    drains.start("n1", node, policy, owner=Owner(name="n1"))
+    drains.seen("n1")
+
+Who owns them runs `run` in a task group; all of them end with it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+from haulout.drain.engine import Drain
+from haulout.drain.evictionrequests import Owner
+from haulout.drain.memory import Checkpoint
+from haulout.drain.pods import WatchedPods
+from haulout.drain.policy import Policy
+from haulout.drain.progress import Outcome, Progress
+from haulout.drain.requests import Lane
+from haulout.errors import HauloutError, LeadershipLost
+from haulout.kube.client import Client
+from haulout.kube.objects import Node
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """How it stands with a drain."""
+
+    node_uid: str
+    policy: Policy
+    progress: Progress
+    outcome: Outcome | None = None  # the node is empty, or the drain has ended
+    is_waiting: bool = False
+    on_node: int = 0  # all pods
+
+
+@dataclass(slots=True)
+class _Running:
+    drain: Drain
+    node_uid: str
+    policy: Policy
+    pods: WatchedPods
+    task: asyncio.Task[None] | None = None
+    outcome: Outcome | None = None  # once it has ended
+    crash: Exception | None = None
+
+
+class Drains:
+    """The drains, by a key; `changed` is called with it when there is something new."""
+
+    def __init__(self, client: Client, *, changed: Callable[[str], object]) -> None:
+        self._client = client
+        self._lane = Lane(client)
+        self._changed = changed
+        self._running: dict[str, _Running] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    async def run(self) -> None:
+        """Let drains run, until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._group = None
+                for running in self._running.values():
+                    if running.task is not None:
+                        running.task.cancel()
+                self._running.clear()
+
+    def keys(self) -> Collection[str]:
+        """Return the keys of all drains."""
+        return tuple(self._running)
+
+    def start(
+        self,
+        key: str,
+        node: Node,
+        policy: Policy,
+        *,
+        owner: Owner,
+        checkpoint: Checkpoint | None = None,
+        waiting: bool = False,
+        lasting: bool = False,
+    ) -> None:
+        """Drain a node; `waiting` looks, and lets no pod leave before `begin`."""
+        if self._group is None:
+            raise RuntimeError("drains start only while they run")
+        pods = WatchedPods(self._client, node.name)
+        drain = Drain(
+            self._client,
+            node.name,
+            policy,
+            lane=self._lane,
+            pods=pods,
+            checkpoint=checkpoint,
+            waiting=waiting,
+            lasting=lasting,
+            owner=owner,
+            on_progress=lambda _: self._changed(key),
+        )
+        running = _Running(drain, node.uid, policy, pods)
+        self._running[key] = running
+        running.task = self._group.create_task(self._drain(key, running), name=f"drain for {key}")
+
+    def begin(self, key: str) -> None:
+        """Let the pods leave."""
+        self._running[key].drain.begin()
+
+    def change(self, key: str, policy: Policy) -> None:
+        """Go on by another policy."""
+        running = self._running[key]
+        running.policy = policy
+        running.drain.change(policy)
+
+    async def stop(self, key: str) -> None:
+        """Ask no further pod to leave, and forget the drain; returns when nothing of it is under way."""
+        running = self._running.get(key)
+        if running is None:
+            return
+        running.drain.stop()
+        if running.task is not None:
+            await asyncio.wait([running.task])
+        if self._running.get(key) is running:
+            del self._running[key]
+
+    def seen(self, key: str) -> Kept | None:
+        """Return how it stands with a drain; raise what ended it against its will."""
+        running = self._running.get(key)
+        if running is None:
+            return None
+        if running.crash is not None:
+            del self._running[key]  # the next look starts another
+            raise running.crash
+        return Kept(
+            node_uid=running.node_uid,
+            policy=running.policy,
+            progress=running.drain.progress,
+            outcome=running.outcome or running.drain.outcome,
+            is_waiting=running.drain.is_waiting,
+            on_node=sum(1 for _ in running.pods.pods()),
+        )
+
+    async def _drain(self, key: str, running: _Running) -> None:
+        try:
+            running.outcome = await running.drain.run()
+        except LeadershipLost:
+            return  # all that we do is about to be cancelled
+        except Exception as error:
+            running.crash = error if isinstance(error, HauloutError) else RuntimeError(f"the drain broke: {error!r}")
+            log.warning("the drain for %s ended against its will", key, exc_info=error)
+        self._changed(key)
