@@ -72,7 +72,7 @@ class Drains:
                         running.task.cancel()
                 self._running.clear()
 
-    def keys(self) -> Collection[str]:
+    def kept(self) -> Collection[str]:
         """Return the keys of all drains."""
         return tuple(self._running)
 

@@ -1,0 +1,98 @@
+"""What was last decided about each node, for `/api/v1/info`, `haulout why` and the dashboard.
+
+It is memory that does not matter: a new leader has it again as soon as it has looked at all nodes.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from haulout.kube.objects import Node, RawObject
+from haulout.kube.timestamps import micro_time
+from haulout.profiles.machine import ProfileReport, TransitionReport
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInfo:
+    """What was decided about a node, and when."""
+
+    node: Node
+    reports: tuple[ProfileReport, ...]
+    updated: datetime
+    next_look: datetime | None
+
+
+class Info:
+    """The latest decisions, by node."""
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, NodeInfo] = {}
+
+    def note(self, info: NodeInfo) -> None:
+        """Keep what was decided."""
+        self._nodes[info.node.name] = info
+
+    def forget(self, node: str) -> None:
+        """Drop a node that is gone."""
+        self._nodes.pop(node, None)
+
+    def get(self, node: str) -> NodeInfo | None:
+        """Return what was decided about a node."""
+        return self._nodes.get(node)
+
+    def all(self) -> Iterable[NodeInfo]:
+        """Return what was decided about all nodes."""
+        return self._nodes.values()
+
+
+def as_json(infos: Iterable[NodeInfo], *, label_filter: tuple[str, ...]) -> list[RawObject]:
+    """Return what `/api/v1/info` answers, in the shape that the SAP maintenance-controller has."""
+    return [_node(info, label_filter) for info in infos]
+
+
+def _node(info: NodeInfo, label_filter: tuple[str, ...]) -> RawObject:
+    labels = info.node.metadata.labels
+    return {
+        "node": info.node.name,
+        "profiles": [_profile(report) for report in info.reports],
+        "labels": {key: labels[key] for key in label_filter if key in labels},
+        "updated": micro_time(info.updated),
+    }
+
+
+def _profile(report: ProfileReport) -> RawObject:
+    applied = {
+        "next": report.next,
+        "transitions": [_transition(it) for it in report.transitions],
+        "error": report.error,
+    }
+    return {"applied": applied, "name": report.name, "state": report.state}
+
+
+def _transition(report: TransitionReport) -> RawObject:
+    checks = {
+        name: {"id": it.type, "passed": bool(it.verdict.passed), "info": _plain(_information(it.verdict))}
+        for name, it in report.checks.items()
+    }
+    chain = {"passed": report.chain_passed, "info": checks, "expression": report.expression}
+    return {"passed": report.passed, "target": report.target, "chain": chain, "error": report.error}
+
+
+def _information(verdict: Any) -> Mapping[str, Any]:
+    """Return what a check has to say: its own information, and the reason and error if it does not tell them itself."""
+    more = {"reason": verdict.reason} if verdict.reason and not verdict.passed else {}
+    wrong = {"error": verdict.error} if verdict.error else {}
+    return {**more, **verdict.info, **wrong}
+
+
+def _plain(value: Any) -> Any:
+    """Return a value that every JSON reader reads: no NaN, and no infinity."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    return value

@@ -1,0 +1,156 @@
+"""Performs a step: takes what must be taken, writes the node, and sees to drains. It decides nothing."""
+
+import logging
+from collections.abc import Callable, Collection, Mapping
+
+import msgspec
+
+from haulout.drain.evictionrequests import Owner
+from haulout.drain.keeper import Drains, Kept
+from haulout.drain.policy import Policy
+from haulout.kube.client import Client
+from haulout.kube.objects import Node, RawObject
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import NODES, Resource
+from haulout.profiles.claims import PENDING_ANNOTATION, Claims, budget_name
+from haulout.profiles.draft import Draft
+from haulout.profiles.machine import DrainSeen, Result
+from haulout.profiles.plugin import DATA_ANNOTATION, STATE_LABEL, Claim, SlotClaim, State
+from haulout.profiles.sights import NodeSights
+
+log = logging.getLogger(__name__)
+
+HYPERVISORS = Resource("kvm.cloud.sap", "v1", "hypervisors", "Hypervisor", namespaced=False, model=RawObject)
+_GAP = "|"  # between a node and a profile: neither has it in its name
+
+Write = Callable[[Result, str], str]
+
+
+class Performer:
+    """Does what a step says; `write` makes the data annotation of a result and what it was before."""
+
+    def __init__(
+        self,
+        client: Client,
+        nodes: NodeSights,
+        *,
+        namespace: str,
+        write: Write,
+        changed: Callable[[str], object],
+    ) -> None:
+        self._client = client
+        self._nodes = nodes
+        self._write = write
+        self._claims = Claims(client, namespace=namespace, counted=self._counted)
+        self._drains = Drains(client, changed=lambda key: changed(key.partition(_GAP)[0]))
+
+    async def run(self) -> None:
+        """Let drains run, until cancelled."""
+        await self._drains.run()
+
+    async def take(self, claims: Collection[tuple[str, Claim]], node: Node) -> dict[str, str]:
+        """Take what is claimed; return by profile why that was not possible."""
+        refused: dict[str, str] = {}
+        for profile, claim in claims:
+            if profile not in refused and not await self._claims.take(claim, node):
+                refused[profile] = _refusal(claim)
+        return refused
+
+    async def change_elsewhere(self, result: Result) -> None:
+        """Change what is not the node."""
+        for change in result.hypervisors:
+            patch = merge_patch({"spec": change.spec})
+            await self._client.patch(HYPERVISORS, result.draft.node.name, patch)
+
+    async def write_node(self, result: Result) -> bool:
+        """Write the node, if anything about it changes; return whether it does."""
+        change = self.draft_of(result).change()
+        if change is None:
+            return False
+        self._nodes.note(await self._client.patch(NODES, result.draft.node.name, merge_patch(change)))
+        return True
+
+    def draft_of(self, result: Result) -> Draft:
+        """Return the node as it is to be, with the data that says where its profiles stand."""
+        before = result.draft.before.metadata.annotations.get(DATA_ANNOTATION, "")
+        pending = {name: str(state) for name, state in result.pending.items()}
+        annotations = {
+            DATA_ANNOTATION: self._write(result, before),
+            PENDING_ANNOTATION: msgspec.json.encode(pending, order="sorted").decode() if pending else None,
+        }
+        return result.draft.labelled({STATE_LABEL: str(result.state)}).annotated(annotations)
+
+    async def give_back(self, claims: Collection[SlotClaim], node: Node) -> None:
+        """Give back the slots of a node that has left maintenance."""
+        for name in dict.fromkeys(budget_name(claim) for claim in claims):
+            await self._claims.give_back(name, node.uid)
+
+    # Drains
+
+    async def see_to_drains(self, node: Node, wanted: Mapping[str, Policy]) -> None:
+        """Run the drains that are wanted for a node, and no others."""
+        for key in self._drains.kept():
+            name, _, profile = key.partition(_GAP)
+            if name == node.name and profile not in wanted:
+                await self._drains.stop(key)
+        for profile, policy in wanted.items():
+            await self._see_to_drain(f"{node.name}{_GAP}{profile}", node, policy)
+
+    async def _see_to_drain(self, key: str, node: Node, policy: Policy) -> None:
+        kept = self._drains.seen(key)
+        if kept is not None and kept.node_uid != node.uid:
+            await self._drains.stop(key)
+            kept = None
+        if kept is None:
+            self._drains.start(key, node, policy, owner=Owner(name=key.replace(_GAP, ".")))
+        elif kept.policy != policy:
+            self._drains.change(key, policy)
+
+    def drains_of(self, node: str) -> dict[str, DrainSeen]:
+        """Return how it stands with the drains of a node, by profile."""
+        found = {}
+        for key in self._drains.kept():
+            name, _, profile = key.partition(_GAP)
+            kept = self._drains.seen(key) if name == node else None
+            if kept is not None:
+                found[profile] = _seen(kept)
+        return found
+
+    async def forget(self, node: str) -> None:
+        """Stop what is done for a node that is gone."""
+        for key in self._drains.kept():
+            if key.partition(_GAP)[0] == node:
+                await self._drains.stop(key)
+
+    def _counted(self, claim: SlotClaim, node: Node) -> Collection[str]:
+        """Return the nodes that count for a budget though they may have no slot: those in maintenance."""
+        del claim, node
+        return {sight.node.uid for sight in self._nodes.in_state(State.IN_MAINTENANCE)}
+
+
+def pending_of(node: Node) -> dict[str, State]:
+    """Return by profile where a transition that has begun leads to; what cannot be read counts for nothing."""
+    raw = node.metadata.annotations.get(PENDING_ANNOTATION)
+    if raw is None:
+        return {}
+    try:
+        return msgspec.json.decode(raw, type=dict[str, State])
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        log.warning("annotation %s of node %s cannot be read, and is written anew", PENDING_ANNOTATION, node.name)
+        return {}
+
+
+def _seen(kept: Kept) -> DrainSeen:
+    outcome = kept.outcome
+    if outcome is None:
+        progress = kept.progress
+        blocked = next((str(it.blocker) for it in progress.blockers if not it.blocker.is_progress), "")
+        words = f"{progress.gone} of {progress.total} pods have left"
+        return DrainSeen(is_done=False, words=f"{words}; {blocked}" if blocked else words)
+    return DrainSeen(is_done=outcome.is_drained, words=outcome.why, problem="" if outcome.is_drained else outcome.why)
+
+
+def _refusal(claim: Claim) -> str:
+    if isinstance(claim, SlotClaim):
+        return f"all {claim.limit} slots of {budget_name(claim)} are taken"
+    return f"lease {claim.namespace}/{claim.name} was taken by another node"
