@@ -18,6 +18,8 @@ from haulout.web import health, registration
 NAME = "haulout"
 _LABELS = {"app.kubernetes.io/name": NAME, **registration.PODS}
 _SELECTOR = {"app.kubernetes.io/name": NAME}
+# Memory that many connections needed for a moment goes back to the machine; without, a fifth of it is kept.
+FRUGAL = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "131072"}
 _RBAC = "rbac.authorization.k8s.io/v1"
 
 
@@ -128,6 +130,7 @@ def _container(wanted: Installation) -> RawObject:
         "env": [
             {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "LEASE_NAMESPACE", "value": wanted.lease_namespace},
+            *({"name": name, "value": value} for name, value in FRUGAL.items()),
         ],
         "ports": [
             {"name": "webhook", "containerPort": registration.PORT},

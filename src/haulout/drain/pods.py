@@ -158,7 +158,15 @@ class Presence:
     def _note(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and new is None:
             self._gone.add(old.uid)
-        self._changed()
+        if old is None or new is None or _of_interest(old) != _of_interest(new):
+            self._changed()
+
+
+def _of_interest(pod: Pod) -> tuple[object, ...]:
+    """Return what a decision may rest on: what a kubelet says while a pod starts or ends is mostly not of interest."""
+    metadata = pod.metadata
+    ends = metadata.deletion_timestamp, metadata.deletion_grace_period_seconds
+    return pod.uid, pod.spec, pod.status.phase, ends, metadata.finalizers, metadata.labels, metadata.annotations
 
 
 def _revision(pod: Pod) -> int:

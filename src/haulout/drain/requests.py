@@ -26,7 +26,7 @@ _OLD = "policy/v1beta1"
 class Lane:
     """What the drains of a process share; `width` requests may be under way at once."""
 
-    def __init__(self, client: Client, *, width: int = 50) -> None:
+    def __init__(self, client: Client, *, width: int = 32) -> None:
         self.gate = asyncio.Semaphore(width)
         self._client = client
         self._asked = asyncio.Lock()
