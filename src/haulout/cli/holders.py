@@ -13,7 +13,7 @@ from haulout.core import duration
 from haulout.drain.cordon import Cordon, Hold
 from haulout.errors import KubeError, NotFound
 from haulout.kube.client import Client
-from haulout.maintenance.decision import OWNER_PREFIX
+from haulout.maintenance.holding import OWNER_PREFIX
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
 
 

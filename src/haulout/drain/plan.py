@@ -341,6 +341,7 @@ class _Draft:
             returning=self.found.returning,
             warning=self.found.selected.warning,
             trouble=self.view.trouble,
+            is_known=self.memory.begun or self._is_forbidden(),
             deadline=self.deadline,
         )
 

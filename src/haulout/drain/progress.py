@@ -66,6 +66,7 @@ class Progress:
     returning: tuple[str, ...] = ()  # pods that came back after one like them had been made to leave: they stay
     warning: str = ""  # what people should know about what is lost or left
     trouble: str = ""  # why what is said here may be old
+    is_known: bool = False  # all pods were looked through: before that there is nothing to tell but trouble
     deadline: datetime | None = None
 
     @property

@@ -27,6 +27,7 @@ class Fresh(Generic[O]):
     def note(self, obj: O) -> O:
         """Take what a write was answered with, or a read from the server itself."""
         self._written[obj.key] = obj
+        self._gone.pop(obj.key, None)
         return obj
 
     def note_gone(self, obj: O) -> None:

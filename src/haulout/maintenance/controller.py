@@ -22,10 +22,11 @@ from haulout.kube.queue import Queue
 from haulout.kube.resources import NODES
 from haulout.maintenance import etcd, quorum
 from haulout.maintenance import lease as node_lease
-from haulout.maintenance.decision import Decision, Seen, decide
+from haulout.maintenance.decision import decide
 from haulout.maintenance.drains import Drains
 from haulout.maintenance.performing import Performer
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Status
+from haulout.maintenance.seen import Decision, Seen, Stray
 from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us, holders
 from haulout.maintenance.status import BLOCKED_AFTER, change_of, describe
 from haulout.maintenance.telling import Teller
@@ -34,6 +35,8 @@ log = logging.getLogger(__name__)
 
 _STATUS_AT_MOST_EVERY = timedelta(seconds=1)
 _MOST_STEPS = 30  # in a row: more would mean that decisions go in circles
+_MOST_CONFLICTS = 5  # before the others are left alone for a while
+_RETRIED_WITHIN = timedelta(minutes=6)  # the queue waits no longer than that after a failure
 _WORKERS = 64  # a maintenance that stops a drain waits for its answers
 
 
@@ -112,9 +115,10 @@ class Controller:
     def _note_maintenance(self, old: NodeMaintenance | None, new: NodeMaintenance | None) -> None:
         changed = new or old or NodeMaintenance()
         self._queue.add(changed.name)
-        if old is None or new is None or old.is_leaving != new.is_leaving:
-            for other in self._sight.maintenances_of(changed.node):  # they may wait behind it
-                self._queue.add(other.name)
+        if old is None or new is None or (old.is_leaving, old.node) != (new.is_leaving, new.node):
+            for node in {it.node: it for it in (old, new) if it is not None}:
+                for other in self._sight.maintenances_of(node):  # they may wait behind it
+                    self._queue.add(other.name)
 
     def _note_node(self, old: Node | None, new: Node | None) -> None:
         if not changed_for_us(old, new):
@@ -156,6 +160,7 @@ class Controller:
     async def _go_on(self, maintenance: NodeMaintenance) -> datetime | None:
         """Perform one step after the other until there is none left; then tell how things stand."""
         decision, seen = Decision(), Seen(maintenance=maintenance, now=self._clock.now())
+        conflicts = 0
         try:
             for _ in range(_MOST_STEPS):
                 seen = await self._look(maintenance)
@@ -165,6 +170,9 @@ class Controller:
                         return await self._rest(seen, decision)
                     maintenance = await self._performer.perform(decision.step, seen)
                 except Conflict:
+                    conflicts += 1
+                    if conflicts >= _MOST_CONFLICTS:
+                        raise
                     maintenance = await self._sight.refresh(maintenance)
         except (KubeError, LockHeld) as error:
             await self._tell_failure(replace(seen, maintenance=maintenance), decision, error)
@@ -182,7 +190,9 @@ class Controller:
             drain=self._drains.seen(maintenance.name),
             rivals=tuple(it for it in self._sight.maintenances_of(name) if it.name != maintenance.name),
             objection=await self._objection(maintenance, node),
+            strays=await self._strays(maintenance),
             restored_at=self._performer.restored_at.get(maintenance.name),
+            may_publish=self._performer.may_publish(),
             now=self._clock.now(),
         )
 
@@ -197,6 +207,10 @@ class Controller:
         except quorum.QuorumUnknown as error:
             return str(error)
         return "" if judged is None or judged.allowed else f"{quorum.refusal(node.name)}: {judged.why}"
+
+    async def _strays(self, maintenance: NodeMaintenance) -> tuple[Stray, ...]:
+        others = [it for it in self._sight.nodes_held_by(maintenance.name) if it.name != maintenance.node]
+        return tuple([Stray(node=it, lease=await self._sight.lease(it.name)) for it in others])
 
     async def _forget(self, name: str) -> None:
         """Stop what is done for a maintenance that is gone; tell of nodes that it left behind."""
@@ -222,7 +236,8 @@ class Controller:
 
     async def _rest(self, seen: Seen, decision: Decision) -> datetime | None:
         """Tell how things stand; return when to look again."""
-        if seen.maintenance.is_leaving and not decision.problem:
+        is_silent = seen.maintenance.is_leaving or not seen.maintenance.status.phase
+        if is_silent and not decision.problem:
             return decision.wakes_at
         self._teller.stands(seen, told_after=BLOCKED_AFTER)
         report = describe(seen, decision, lease_namespace=self.settings.lease_namespace)
@@ -240,8 +255,8 @@ class Controller:
             if due_in > timedelta():
                 return self._clock.now() + due_in
         self._status_written_at[maintenance.name] = self._clock.monotonic()
-        self._teller.changes(maintenance, status)
         await self._performer.write_status(maintenance, status)
+        self._teller.changes(maintenance, status)
         return None
 
     async def _tell_failure(self, seen: Seen, decision: Decision, error: HauloutError) -> None:
@@ -249,7 +264,7 @@ class Controller:
         self._teller.fails_for_now(seen.maintenance, str(error))
         if not seen.maintenance.status.phase:
             return
-        decided = replace(decision, step=None)
+        decided = replace(decision, step=None, wakes_at=seen.now + _RETRIED_WITHIN)
         report = describe(seen, decided, error=str(error), lease_namespace=self.settings.lease_namespace)
         try:
             await self._tell_status(seen.maintenance, report.status)

@@ -18,8 +18,8 @@ from haulout.drain.requests import Lane
 from haulout.errors import HauloutError, LeadershipLost
 from haulout.kube.client import Client
 from haulout.kube.objects import Node
-from haulout.maintenance.decision import DrainSeen
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
+from haulout.maintenance.seen import DrainSeen
 
 log = logging.getLogger(__name__)
 

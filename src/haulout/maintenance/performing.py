@@ -5,9 +5,9 @@ A step that finds the world other than it was when it was chosen changes nothing
 
 import logging
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from haulout.errors import AlreadyExists, KubeError, LockHeld, NotFound
+from haulout.errors import AlreadyExists, Forbidden, KubeError, LockHeld, NotFound
 from haulout.kube import leases, locks
 from haulout.kube.client import Client
 from haulout.kube.objects import Lease, Node, RawObject
@@ -15,14 +15,16 @@ from haulout.kube.patches import merge_patch, strategic_patch
 from haulout.kube.resources import NAMESPACES, NODES
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance import steps
-from haulout.maintenance.decision import Seen
 from haulout.maintenance.drains import Drains
-from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, NodeMaintenance, Phase, Status
+from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, NodeMaintenance, Status
+from haulout.maintenance.seen import Decision, Seen
 from haulout.maintenance.sight import MaintenanceGone, Sight
-from haulout.maintenance.status import change_of
+from haulout.maintenance.status import change_of, describe
 from haulout.maintenance.telling import Teller
 
 log = logging.getLogger(__name__)
+
+_FORBIDDEN_FOR = timedelta(minutes=10)
 
 
 class Performer:
@@ -39,6 +41,7 @@ class Performer:
         before_drain: Callable[[str], object],
     ) -> None:
         self.restored_at: dict[str, datetime] = {}  # by maintenance: when its node had to be taken again
+        self._publishes_from: datetime | None = None  # the server has refused our conditions of nodes until now
         self._client = client
         self._sight = sight
         self._drains = drains
@@ -59,7 +62,7 @@ class Performer:
             case steps.AddFinalizer():
                 return await self._set_finalizers(seen.maintenance, (*seen.maintenance.metadata.finalizers, FINALIZER))
             case steps.Accept():
-                return await self._accept(seen.maintenance)
+                return await self._accept(seen)
             case steps.Hold(change, is_first):
                 return await self._hold(seen.maintenance, change, is_first=is_first)
             case steps.RemoveFinalizer():
@@ -75,16 +78,21 @@ class Performer:
         change = change_of(maintenance, status, now=self._client.clock.now())
         return maintenance if change is None else await self._patch(maintenance, change, subresource="status")
 
+    def may_publish(self) -> bool:
+        """Tell whether to write conditions of nodes: not for a while after we were told that we may not."""
+        return self._publishes_from is None or self._client.clock.now() >= self._publishes_from
+
     def forget(self, name: str) -> None:
         """Forget a maintenance."""
         self.restored_at.pop(name, None)
 
     # The maintenance itself
 
-    async def _accept(self, maintenance: NodeMaintenance) -> NodeMaintenance:
-        self._teller.begins(maintenance)
-        status = Status(phase=Phase.RUNNING, observed_generation=maintenance.metadata.generation)
-        return await self.write_status(maintenance, status)
+    async def _accept(self, seen: Seen) -> NodeMaintenance:
+        report = describe(seen, Decision(), lease_namespace=self._lease_namespace)
+        accepted = await self.write_status(seen.maintenance, report.status)
+        self._teller.begins(accepted)
+        return accepted
 
     async def _remove_finalizer(self, maintenance: NodeMaintenance) -> NodeMaintenance:
         left = tuple(it for it in maintenance.metadata.finalizers if it != FINALIZER)
@@ -125,18 +133,26 @@ class Performer:
     async def _change_node(
         self, step: steps.TakeLease | steps.ReleaseLease | steps.Publish | steps.Release, seen: Seen
     ) -> None:
-        name = seen.maintenance.node
         match step:
             case steps.TakeLease():
                 self._sight.leases.note(await self._taken_lease(_present(seen)))
             case steps.ReleaseLease(lease):
                 await self._release_lease(lease)
-            case steps.Publish(change):
-                patch = strategic_patch(change)
-                self._sight.nodes.note(await self._client.patch(NODES, name, patch, subresource="status"))
-            case steps.Release(change):
+            case steps.Publish(name, change):
+                await self._publish(seen.maintenance, name, change)
+            case steps.Release(name, change):
                 node = self._sight.nodes.note(await self._client.patch(NODES, name, merge_patch(change)))
                 self._teller.gives_back(seen.maintenance, node)
+
+    async def _publish(self, maintenance: NodeMaintenance, node: str, change: RawObject) -> None:
+        """Write conditions of a node; where that is not permitted nobody reads them, and nothing depends on it."""
+        try:
+            changed = await self._client.patch(NODES, node, strategic_patch(change), subresource="status")
+        except Forbidden as error:
+            self._publishes_from = self._client.clock.now() + _FORBIDDEN_FOR
+            self._teller.cannot_publish(maintenance, str(error))
+        else:
+            self._sight.nodes.note(changed)
 
     async def _taken_lease(self, node: Node) -> Lease:
         """Take the lease, or return whose it is."""
@@ -174,6 +190,10 @@ class Performer:
             await locks.release(self._client, lease.name, namespace=lease.namespace, holder=node_lease.HOLDER)
         except LockHeld as error:
             log.info("lease %s stays: %s", lease.key, error)
+            found = await leases.find(self._client, lease.name, namespace=lease.namespace)
+            if found is not None:
+                self._sight.leases.note(found)
+                return
         self._sight.leases.note_gone(lease)
 
     # The drain

@@ -19,12 +19,13 @@ from haulout.kube.fresh import Fresh
 from haulout.kube.objects import Lease, Node
 from haulout.kube.resources import LEASES, NODES
 from haulout.maintenance import lease as node_lease
-from haulout.maintenance.decision import OWNER_PREFIX
+from haulout.maintenance.holding import OWNER_PREFIX
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
 
 log = logging.getLogger(__name__)
 
 _BY_NODE = "node"
+_BY_HOLDER = "holder"
 _SYNCED_WITHIN = timedelta(seconds=10)
 
 
@@ -40,7 +41,7 @@ class Sight:
         self._lease_namespace = lease_namespace
         by_node = {_BY_NODE: _node_of}
         self.maintenances = Fresh(Cache(client, Selection(NODE_MAINTENANCES), row=as_is, indexes=by_node))
-        self.nodes = Fresh(Cache(client, Selection(NODES), row=as_is))
+        self.nodes = Fresh(Cache(client, Selection(NODES), row=as_is, indexes={_BY_HOLDER: holders}))
         self.leases = Fresh(Cache(client, Selection(LEASES, namespace=lease_namespace), row=as_is))
 
     def runs(self) -> tuple[Callable[[], Awaitable[None]], ...]:
@@ -113,7 +114,8 @@ class Sight:
 
     def nodes_held_by(self, maintenance: str) -> list[Node]:
         """Return the nodes that are kept cordoned in the name of a maintenance."""
-        return [node for node in self.nodes.cache.all() if maintenance in holders(node)]
+        known = [self.nodes.get(node.name) for node in self.nodes.cache.by(_BY_HOLDER, maintenance)]
+        return [node for node in known if node is not None and maintenance in holders(node)]
 
 
 def holders(node: Node) -> tuple[str, ...]:

@@ -18,7 +18,8 @@ from haulout.kube.objects import RawObject
 from haulout.kube.patches import difference
 from haulout.kube.timestamps import whole_seconds
 from haulout.maintenance import lease
-from haulout.maintenance.decision import LEASE_LOST, Cause, Decision, Seen, owner_name
+from haulout.maintenance.decision import LEASE_LOST
+from haulout.maintenance.holding import is_adoptable, owner_name
 from haulout.maintenance.resource import (
     ConditionType,
     DrainStatus,
@@ -29,6 +30,7 @@ from haulout.maintenance.resource import (
     StatusBlocker,
     StatusCondition,
 )
+from haulout.maintenance.seen import Cause, Decision, Seen
 
 BLOCKED_AFTER = timedelta(seconds=30)  # what stands in the way so long is told as an error, too
 _MOST_BLOCKERS = 50
@@ -46,7 +48,7 @@ class Report:
 def describe(seen: Seen, decision: Decision, *, error: str = "", lease_namespace: str = lease.NAMESPACE) -> Report:
     """Return what the status should say; `error` is what went wrong on the way."""
     said = seen.maintenance.status
-    progress = None if seen.drain is None else seen.drain.progress
+    progress = seen.drain.progress if seen.drain is not None and seen.drain.progress.is_known else None
     phase = _phase(seen, decision)
     pending = said.pending_pods_refs if progress is None else tuple(_reference(pod.pod) for pod in progress.pods)
     standing = () if progress is None else tuple(sorted(progress.blockers, key=lambda it: it.since))
@@ -66,9 +68,11 @@ def describe(seen: Seen, decision: Decision, *, error: str = "", lease_namespace
         error_on_lease_count=decision.lease_failures or _kept_count(seen, decision),
         observed_generation=seen.maintenance.metadata.generation,
         next_look=_next_look(seen, decision, progress),
-        conditions=tuple(_conditions(seen, decision, phase, lease_namespace)),
+        conditions=()
+        if _is_to_be_adopted(seen, decision)
+        else tuple(_conditions(seen, decision, phase, error, lease_namespace)),
         blockers=tuple(map(_blocker, standing[:_MOST_BLOCKERS])),
-        drain=said.drain if progress is None else _drain(seen, progress),
+        drain=said.drain if progress is None else _drain(seen, phase, progress),
     )
     becomes_error = (it.since + BLOCKED_AFTER for it in standing if not it.blocker.is_progress)
     return Report(status, min((it for it in becomes_error if it > seen.now), default=None))
@@ -166,13 +170,15 @@ def _blocker(standing: Standing) -> StatusBlocker:
     )
 
 
-def _drain(seen: Seen, progress: Progress) -> DrainStatus:
+def _drain(seen: Seen, phase: Phase, progress: Progress) -> DrainStatus:
+    said = seen.maintenance.status.drain or DrainStatus()
     if seen.drain is None or seen.drain.is_waiting:
-        return DrainStatus(warning=progress.warning)
+        return msgspec.structs.replace(said, warning=progress.warning)
     checkpoint = progress.checkpoint
+    is_done = phase is Phase.SUCCEEDED and said.start_time is not None
     return DrainStatus(
-        start_time=checkpoint.started,
-        deadline=progress.deadline,
+        start_time=said.start_time if is_done else checkpoint.started,
+        deadline=None if phase is Phase.SUCCEEDED else progress.deadline,
         gone=progress.gone,
         leaving=progress.leaving,
         returning=progress.returning,
@@ -181,13 +187,28 @@ def _drain(seen: Seen, progress: Progress) -> DrainStatus:
     )
 
 
-def _conditions(seen: Seen, decision: Decision, phase: Phase, lease_namespace: str) -> Iterable[StatusCondition]:
+def _is_to_be_adopted(seen: Seen, decision: Decision) -> bool:
+    """Tell whether what the Node Maintenance Operator has written may still stand for a node that it has taken.
+
+    It is told from ours by the conditions, which therefore come only when that is settled.
+    """
+    said = seen.maintenance.status
+    if not said.phase or said.conditions:
+        return False
+    if seen.node is None:
+        return decision.failure is None  # it could not be looked at
+    return is_adoptable(seen.maintenance, seen.node)
+
+
+def _conditions(
+    seen: Seen, decision: Decision, phase: Phase, error: str, lease_namespace: str
+) -> Iterable[StatusCondition]:
     failure = decision.failure
     yield _condition(
         seen, ConditionType.LEASED, *_leased(seen, decision, lease_namespace), at=decision.lease_lost_since
     )
     yield _condition(seen, ConditionType.CORDONED, *_cordoned(seen))
-    yield _condition(seen, ConditionType.DRAINED, *_drained(seen, decision, phase))
+    yield _condition(seen, ConditionType.DRAINED, *_drained(seen, decision, phase, error))
     if failure is not None:
         yield _condition(seen, ConditionType.FAILED, True, failure.cause, failure.text)
     elif seen.maintenance.status.condition(ConditionType.FAILED) is not None:
@@ -243,7 +264,7 @@ def _cordoned(seen: Seen) -> tuple[bool, str, str]:
     return True, "Cordoned", f"node {node.name} takes no new pods{with_whom}"
 
 
-def _drained(seen: Seen, decision: Decision, phase: Phase) -> tuple[bool, str, str]:
+def _drained(seen: Seen, decision: Decision, phase: Phase, error: str) -> tuple[bool, str, str]:
     drain = seen.drain
     if decision.failure is not None:
         return False, decision.failure.cause, decision.failure.text
@@ -251,6 +272,8 @@ def _drained(seen: Seen, decision: Decision, phase: Phase) -> tuple[bool, str, s
         why = drain.outcome.why if drain is not None and drain.outcome is not None else ""
         said = seen.maintenance.status.condition(ConditionType.DRAINED)
         return True, "DrainCompleted", why or (said.message if said else "no pods are left that were to leave")
+    if error:
+        return False, "Retrying", f"is tried again: {error}"
     if decision.problem or drain is None or drain.is_waiting:
         return False, "Waiting", f"waits for {decision.waits_for or 'its turn'}"
     progress = drain.progress

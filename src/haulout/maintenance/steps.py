@@ -14,7 +14,7 @@ class AddFinalizer:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Write the first status."""
+    """Write the first status, with what was seen on the node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,21 +57,23 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Write conditions of the node."""
+    """Write conditions of a node."""
 
+    node: str
     change: RawObject
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give back what is ours on the node."""
+    """Give back what is ours on a node."""
 
+    node: str
     change: RawObject
 
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLease:
-    """Give the node's lease back."""
+    """Give a node's lease back."""
 
     lease: Lease
 

@@ -12,8 +12,9 @@ from haulout.drain.progress import Standing
 from haulout.kube.events import EventRecorder, EventType, reference
 from haulout.kube.objects import Node
 from haulout.kube.resources import NODES
-from haulout.maintenance.decision import Seen
+from haulout.maintenance.holding import shortened
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Phase, Status
+from haulout.maintenance.seen import Seen
 
 log = logging.getLogger(__name__)
 
@@ -54,8 +55,8 @@ class Teller:
 
     def begins(self, maintenance: NodeMaintenance) -> None:
         """Tell that a maintenance was accepted."""
-        reason = f": {maintenance.spec.reason}" if maintenance.spec.reason else ""
-        self._log(maintenance, f"begins{reason}")
+        reason = shortened(maintenance.spec.reason)
+        self._log(maintenance, f"begins: {reason}" if reason else "begins")
         self._tell(maintenance, _BEGIN)
 
     def changes(self, maintenance: NodeMaintenance, status: Status) -> None:
@@ -73,6 +74,13 @@ class Teller:
     def fails_for_now(self, maintenance: NodeMaintenance, problem: str) -> None:
         """Tell that something went wrong, and is tried again."""
         self._tell(maintenance, _Event("Warning", "MaintenanceError", problem, "Retry"))
+
+    def cannot_publish(self, maintenance: NodeMaintenance, problem: str) -> None:
+        """Tell that a node's conditions cannot be written; the maintenance goes on without them."""
+        note = (
+            f"conditions of node {maintenance.node} cannot be published, and the maintenance goes on without: {problem}"
+        )
+        self._tell(maintenance, _Event("Warning", "ConditionsNotPublished", note, "Publish"))
 
     def restores(self, maintenance: NodeMaintenance, node: Node) -> None:
         """Tell that somebody gave a node back that is in maintenance, and that it was taken again."""

@@ -1,0 +1,85 @@
+"""What is known of a NodeMaintenance at one moment, and what is decided from it: values, and nothing else."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from haulout.drain.policy import Policy
+from haulout.drain.progress import Outcome, Progress
+from haulout.kube.objects import Lease, Node
+from haulout.maintenance.lease import Tenure, tenure
+from haulout.maintenance.resource import NodeMaintenance
+from haulout.maintenance.steps import Step
+
+
+class Cause(StrEnum):
+    """Why a maintenance failed: the reason of the condition Failed."""
+
+    NODE_MISSING = "NodeMissing"
+    NODE_UNNAMED = "NodeUnnamed"
+    POLICY_INVALID = "PolicyInvalid"
+    LEASE_LOST = "LeaseLost"
+    DRAIN_TIMED_OUT = "DrainTimedOut"
+    DRAIN_REFUSED = "DrainRefused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrainSeen:
+    """How it stands with the drain of a maintenance."""
+
+    node_uid: str
+    policy: Policy
+    progress: Progress
+    outcome: Outcome | None = None  # the node is empty, or the drain has ended
+    is_waiting: bool = False
+    on_node: int = 0  # all pods
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stray:
+    """A node that is held in the name of a maintenance which names another one by now."""
+
+    node: Node
+    lease: Lease | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seen:
+    """What is known of a maintenance at one moment."""
+
+    maintenance: NodeMaintenance
+    now: datetime
+    node: Node | None = None
+    lease: Lease | None = None
+    drain: DrainSeen | None = None
+    rivals: tuple[NodeMaintenance, ...] = ()  # other maintenances of the same node
+    objection: str = ""  # why the node may not be taken out of service now
+    restored_at: datetime | None = None  # when somebody had undone what we hold, and we did it again
+    strays: tuple[Stray, ...] = ()
+    may_publish: bool = True  # conditions of nodes, as far as we know
+
+    @property
+    def tenure(self) -> Tenure:
+        """How it stands with the lease."""
+        return tenure(self.lease, now=self.now)
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a maintenance failed, and in which words."""
+
+    cause: Cause
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """One step; or, when there is nothing to do, how things stand and when to look again."""
+
+    step: Step | None = None
+    wakes_at: datetime | None = None
+    failure: Failure | None = None
+    problem: str = ""  # why it does not go on, if it has not failed: the last error
+    waits_for: str = ""  # in words, who or what must act first
+    lease_lost_since: datetime | None = None
+    lease_failures: int = 0
