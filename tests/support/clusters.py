@@ -14,14 +14,16 @@ whatever `upholding` adds.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from random import Random
 from typing import Any
 
 from controlplane import ControlPlane
 from haulout.core.clock import Clock
+from haulout.errors import AlreadyExists, NotFound, TooManyRequests
 from haulout.kube.client import Client
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
@@ -30,8 +32,9 @@ from haulout.sandbox.cluster import Cluster
 from haulout.sandbox.invariants import Invariant, PodBudgetsKept
 from haulout.sandbox.nodes import Delays, Kubelets, Machine, Span, View
 from support.builders import a_budget, a_template, a_workload
-from support.live import LiveCluster, SandboxCluster
-from support.real import RealCluster
+from support.eventually import eventually
+from support.live import RESOURCES, LiveCluster, SandboxCluster
+from support.real import RealCluster, RealLives
 
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 _SOON = Delays(start=Span(0.2, 0.6), ready=Span(0.1, 0.3), stop=Span(0.3, 1), boot=Span(0, 0), stubborn=0)
@@ -44,6 +47,7 @@ class ClusterPlan:
 
     clock: Clock
     control_plane: ControlPlane | None = None  # a real one; None: the sandbox
+    definitions: tuple[RawObject, ...] = ()
     machines: tuple[Machine, ...] = ()
     objects: tuple[RawObject, ...] = ()
     invariants: tuple[Invariant, ...] = (PodBudgetsKept(),)
@@ -75,6 +79,10 @@ class ClusterPlan:
     def with_daemon_set(self, name: str, **spec: Any) -> "ClusterPlan":
         """Add a DaemonSet."""
         return self._with_workload("DaemonSet", name, **spec)
+
+    def with_definition(self, definition: RawObject) -> "ClusterPlan":
+        """Add the definition of a custom resource; on a real cluster it stays when the test is over."""
+        return replace(self, definitions=(*self.definitions, definition))
 
     def with_objects(self, *objects: RawObject) -> "ClusterPlan":
         """Add any objects."""
@@ -131,6 +139,8 @@ class ClusterPlan:
         cluster = Cluster(self.clock, seed=self.seed, delays=self.delays)
         for machine in self.machines:
             cluster.kubelets.add(machine)
+        for definition in self.definitions:
+            cluster.api.put(definition)
         async with cluster.running():
             live = SandboxCluster(cluster)
             await self._begin(live, settled=settled)
@@ -140,14 +150,16 @@ class ClusterPlan:
     @asynccontextmanager
     async def _on_a_real_one(self, control_plane: ControlPlane, *, settled: bool) -> AsyncIterator[RealCluster]:
         async with AsyncExitStack() as cleanup:
-            clients = [await _client(control_plane, self.clock, cleanup) for _ in range(2)]
+            make_client = partial(_client, control_plane, self.clock, cleanup)
+            clients = [await make_client() for _ in range(2)]
             view = View(clients[0])
             kubelets = Kubelets(clients[0], view, delays=self.delays or _SOON, heartbeat=_REAL_HEARTBEAT)
-            live = RealCluster(self.clock, clients[1], kubelets)
             for machine in self.machines:
                 kubelets.add(machine)
+            custom = [await _defined(clients[1], it) for it in self.definitions]
             failure: Exception | None = None
             async with asyncio.TaskGroup() as group:
+                live = RealCluster(self.clock, clients[1], kubelets, RealLives(group, make_client), custom=custom)
                 running = [group.create_task(run()) for run in (view.run, kubelets.run, *live.followers())]
                 try:
                     await live.wait_synced()
@@ -158,6 +170,7 @@ class ClusterPlan:
                     failure = error
                 finally:
                     await live.clean_up()
+                    live.end_guests()
                     for task in running:
                         task.cancel()
             if failure is not None:
@@ -185,6 +198,23 @@ def _tolerations(lasting: timedelta) -> list[RawObject]:
         {"key": f"node.kubernetes.io/{what}", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds}
         for what in ("not-ready", "unreachable")
     ]
+
+
+async def _defined(client: Client, definition: RawObject) -> str:
+    """Have a custom resource served; return its plural."""
+    with suppress(AlreadyExists):
+        await client.create(RESOURCES["customresourcedefinitions"], definition)
+    plural = str(definition["spec"]["names"]["plural"])
+
+    async def is_served() -> bool:
+        try:
+            async with client.watch(RESOURCES[plural], initial_list=True):
+                return True
+        except (NotFound, TooManyRequests):
+            return False
+
+    await eventually(client.clock, is_served)
+    return plural
 
 
 async def _client(control_plane: ControlPlane, clock: Clock, cleanup: AsyncExitStack) -> Client:

@@ -11,7 +11,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from random import Random
-from typing import Any
+from typing import Any, Protocol
 
 from haulout.core.clock import Clock
 from haulout.core.virtual import VirtualClock
@@ -20,6 +20,7 @@ from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NAMESPACES, Resource
+from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.sandbox.apiserver import Write
 from haulout.sandbox.apiserver.builtin_kinds import ALL
 from haulout.sandbox.apiserver.kinds import KINDS
@@ -40,7 +41,7 @@ _KINDS = {kind.plural: kind for kind in (*ALL, *KINDS)}
 RESOURCES = {
     kind.plural: Resource(kind.group, kind.version, kind.plural, kind.kind, kind.namespaced, RawObject)
     for kind in _KINDS.values()
-}
+} | {NODE_MAINTENANCES.plural: NODE_MAINTENANCES.of(RawObject)}
 _BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES.values()}
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 _TROUBLE = "node.kubernetes.io/"  # begins the names of taints that say what is wrong with a node
@@ -52,6 +53,18 @@ def key(obj: RawObject) -> str:
     """Return `namespace/name`, or the name."""
     meta = obj["metadata"]
     return f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else str(meta["name"])
+
+
+class Life(Protocol):
+    """A program that runs in a cluster, can be killed at any instant, and started again."""
+
+    def start(self) -> None:
+        """Begin a new life."""
+        ...
+
+    def kill(self) -> None:
+        """End its life at once."""
+        ...
 
 
 class LiveCluster(ABC):
@@ -74,6 +87,10 @@ class LiveCluster(ABC):
     @abstractmethod
     def all(self, plural: str) -> Mapping[str, RawObject]:
         """Return the objects of a kind by their keys."""
+
+    @abstractmethod
+    def run(self, program: Program, *, name: str = "operator") -> Life:
+        """Run a program in the cluster, with a client of its own."""
 
     @property
     def revision(self) -> int:

@@ -10,7 +10,7 @@ Pods = Sequence[RawObject]
 
 def condition(obj: RawObject, kind: str) -> tuple[str, str]:
     """Return the status and the reason of a condition of an object, or of its status; empty if there is none."""
-    for it in obj.get("status", obj).get("conditions", ()):
+    for it in obj.get("status", obj).get("conditions") or ():
         if it["type"] == kind:
             return it["status"], it.get("reason", "")
     return "", ""

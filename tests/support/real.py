@@ -4,8 +4,9 @@ Watches keep a history as the sandbox has one. They tell every write to every ob
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -16,6 +17,7 @@ from haulout.kube.client import Client
 from haulout.kube.objects import Bookmark, Misfit, RawObject
 from haulout.sandbox.apiserver import Write
 from haulout.sandbox.nodes import Kubelets
+from haulout.sandbox.processes import Program
 from support.histories import kind_of
 from support.live import RESOURCES, LiveCluster, key
 
@@ -29,6 +31,8 @@ _FOLLOWED = (
     "daemonsets",
     "jobs",
     "poddisruptionbudgets",
+    "leases",
+    "events",
 )
 _VERBS = {"ADDED": "create", "MODIFIED": "update", "DELETED": "delete"}
 
@@ -36,11 +40,17 @@ _VERBS = {"ADDED": "create", "MODIFIED": "update", "DELETED": "delete"}
 class RealCluster(LiveCluster):
     """A real cluster."""
 
-    def __init__(self, clock: Clock, client: Client, kubelets: Kubelets) -> None:
+    def __init__(
+        self, clock: Clock, client: Client, kubelets: Kubelets, lives: "RealLives", *, custom: Collection[str] = ()
+    ) -> None:
         super().__init__(clock, client, kubelets)
         self._writes: list[Write] = []
-        self._objects: dict[str, dict[str, RawObject]] = {plural: {} for plural in _FOLLOWED}
-        self._synced = {plural: asyncio.Event() for plural in _FOLLOWED}
+        self._followed = (*_FOLLOWED, *custom)
+        self._custom = custom
+        self._objects: dict[str, dict[str, RawObject]] = {plural: {} for plural in self._followed}
+        self._synced = {plural: asyncio.Event() for plural in self._followed}
+        self._lives = lives
+        self._guests: list[RealLife] = []
 
     @property
     def history(self) -> Sequence[Write]:
@@ -54,7 +64,19 @@ class RealCluster(LiveCluster):
 
     def followers(self) -> list[Callable[[], Coroutine[Any, Any, None]]]:
         """Return what must run so that the history is kept."""
-        return [partial(self._follow, plural) for plural in _FOLLOWED]
+        return [partial(self._follow, plural) for plural in self._followed]
+
+    def run(self, program: Program, *, name: str = "operator") -> "RealLife":
+        """Run a program beside the cluster."""
+        life = RealLife(self._lives, program, name)
+        life.start()
+        self._guests.append(life)
+        return life
+
+    def end_guests(self) -> None:
+        """End the programs that run beside it."""
+        for life in self._guests:
+            life.kill()
 
     async def wait_synced(self) -> None:
         """Return when all that there is has been seen."""
@@ -69,8 +91,13 @@ class RealCluster(LiveCluster):
             with suppress(NotFound):
                 await self.me.delete(resource, obj["metadata"]["name"], namespace=obj["metadata"].get("namespace"))
         await self.eventually(lambda: sorted(self.all("pods")), becomes=[])
+        for plural in self._custom:  # those of them that wait for their finalizers, while the operator still runs
+            await self.eventually(partial(self._are_gone, plural))
         for name in self.kubelets.names:
             await self.kubelets.remove(name)
+
+    def _are_gone(self, plural: str) -> bool:
+        return not self.all(plural)
 
     async def _follow(self, plural: str) -> None:
         lasting = timedelta(hours=1)
@@ -100,3 +127,33 @@ class RealCluster(LiveCluster):
                 after=there.get(name),
             )
         )
+
+
+@dataclass(frozen=True, slots=True)
+class RealLives:
+    """Where programs live that run beside a real cluster, and how each comes to a client of its own."""
+
+    group: asyncio.TaskGroup
+    make_client: Callable[[], Coroutine[Any, Any, Client]]
+
+
+class RealLife:
+    """A program that runs beside a real cluster."""
+
+    def __init__(self, lives: RealLives, program: Program, name: str) -> None:
+        self._lives = lives
+        self._program = program
+        self._name = name
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin a new life."""
+        self._task = self._lives.group.create_task(self._live(), name=self._name)
+
+    def kill(self) -> None:
+        """End its life at once."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _live(self) -> None:
+        await self._program(await self._lives.make_client())

@@ -1,0 +1,291 @@
+"""A node goes into maintenance and comes back, as users of the Node Maintenance Operator know it.
+
+The numbers in docstrings are those of the acceptance cases in the specification.
+"""
+
+import logging
+from datetime import timedelta
+
+import pytest
+
+from haulout.kube.objects import RawObject
+from haulout.maintenance import controller, decision
+from haulout.maintenance.resource import FINALIZER
+from support.builders import a_pod
+from support.clusters import ClusterPlan, Plans
+from support.live import LiveCluster
+from support.looking import condition, is_ready
+from support.maintaining import (
+    EXCLUDE_LABEL,
+    NAME,
+    PLURAL,
+    a_lease,
+    blocked_on,
+    countermand,
+    events,
+    has_lease,
+    invariants,
+    is_blocked,
+    is_given_back,
+    is_gone,
+    is_taken,
+    last_error,
+    lease,
+    maintained,
+    operate,
+    order,
+    over,
+    phase,
+    phases,
+    says,
+    status,
+    succeeded,
+    taints,
+)
+
+MANY = timedelta(minutes=2)
+REMEDIATION = "NodeHealthCheck-workers"
+FOREIGN = {"key": "dummy-key", "effect": "PreferNoSchedule"}
+
+
+@pytest.fixture
+def hasty(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have seconds stand for a minute where a test cannot skip them."""
+    if request.config.getoption("--backend") == "real":
+        monkeypatch.setattr(decision, "LEASE_LOST_FOR", timedelta(seconds=3))
+        monkeypatch.setattr(decision, "LEASE_LOOKED_AT_EVERY", timedelta(seconds=0.5))
+        monkeypatch.setattr(controller, "BLOCKED_AFTER", timedelta(seconds=1))
+
+
+async def told_success(cluster: LiveCluster) -> None:
+    await succeeded(cluster)
+    await cluster.eventually(lambda: "SucceedMaintenance" in events(cluster))
+
+
+async def steal_lease(cluster: LiveCluster, node: str) -> None:
+    taken = a_lease(node, holder=REMEDIATION, now=cluster.clock.now())
+    await cluster.change("leases", f"medik8s-leases/node-{node}", spec=taken["spec"])
+
+
+# Into maintenance
+
+
+async def test_the_first_status_tells_which_pods_are_there_before_any_leaves(a_cluster: Plans) -> None:
+    """A01, A02: the counters are not touched again."""
+    pods = [a_pod(f"shop/cart-{number}", on="n1") for number in range(2)]
+    async with maintained(a_cluster()).with_nodes(2).with_objects(*pods).upholding(*invariants()).running() as cluster:
+        began = cluster.clock.now().replace(microsecond=0)
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await told_success(cluster)
+        first = next(it for it in statuses(cluster) if it)
+        assert first["phase"] == "Running"
+        assert sorted(first["pendingPods"]) == ["cart-0", "cart-1"]
+        assert first["pendingPodsRefs"] == [{"namespace": "shop", "name": name} for name in first["pendingPods"]]
+        assert (first["evictionPods"], first["totalpods"], first.get("drainProgress", 0)) == (2, 2, 0)
+        assert first["lastUpdate"] >= began.strftime("%Y-%m-%dT%H:%M:%SZ")
+        assert {(it["evictionPods"], it["totalpods"]) for it in statuses(cluster) if it} == {(2, 2)}
+
+
+def statuses(cluster: LiveCluster) -> list[RawObject]:
+    writes = (write.after for write in cluster.history if write.kind.plural == PLURAL)
+    return [it.get("status", {}) for it in writes if it is not None]
+
+
+async def test_a_node_is_emptied_and_taken_out_of_service(a_cluster: Plans) -> None:
+    """A06, A28, A30."""
+    plan = maintained(a_cluster()).with_nodes(3).with_deployment("shop/cart", replicas=4).upholding(*invariants())
+    async with plan.running() as cluster:
+        there = len(cluster.pods_on("n1"))
+        assert there
+        cluster.run(operate)
+        await order(cluster, "n1", reason="new kernel")
+        await told_success(cluster)
+        said = status(cluster)
+        assert (said["drainProgress"], said["evictionPods"], said["totalpods"]) == (100, there, there)
+        assert not {"pendingPods", "pendingPodsRefs", "lastError", "errorOnLeaseCount"} & set(said)
+        assert is_taken(cluster, "n1")
+        assert cluster.pods_on("n1") == []
+        await cluster.eventually(lambda: cluster.ready("shop/cart"), becomes=4)
+        assert events(cluster) == ["BeginMaintenance", "SucceedMaintenance"]
+        assert says(cluster, "Drained") == ("True", "DrainCompleted")
+        node = cluster.get("nodes", "n1")
+        assert condition(node, "Drained") == ("True", "DrainCompleted")
+        assert condition(node, "MaintenanceInProgress")[0] == "True"
+        assert condition(node, "DrainInProgress")[0] == "False"
+
+
+async def test_the_lease_of_the_node_is_held(a_cluster: Plans) -> None:
+    """A29, A03: the lease is the node's, and goes with it."""
+    async with maintained(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
+        began = cluster.clock.now()
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        held = lease(cluster, "n1")
+        assert (held["spec"]["holderIdentity"], held["spec"]["leaseDurationSeconds"]) == ("node-maintenance", 3600)
+        stamps = [held["spec"][name] for name in ("acquireTime", "renewTime")]
+        ends = [it.strftime("%Y-%m-%dT%H:%M:%S.%fZ") for it in (began, cluster.clock.now())]
+        assert all(ends[0] <= it <= ends[1] for it in stamps)
+        uid = cluster.get("nodes", "n1")["metadata"]["uid"]
+        assert held["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": uid}]
+
+
+async def test_a_node_that_is_let_go_is_as_it_was(a_cluster: Plans) -> None:
+    """A04, A05, A07, A31."""
+    async with maintained(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
+        await cluster.change("nodes", "n1", spec={"taints": [FOREIGN]}, metadata={"labels": {"rack": "7"}})
+        await cluster.eventually(lambda: taints(cluster, "n1"), becomes={"dummy-key:PreferNoSchedule"})
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        assert is_taken(cluster, "n1")
+        ours = [it for it in cluster.get("nodes", "n1")["spec"]["taints"] if it["key"] == "medik8s.io/drain"]
+        assert ours == [{"key": "medik8s.io/drain", "effect": "NoSchedule"}]
+        assert "dummy-key:PreferNoSchedule" in taints(cluster, "n1")
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
+        assert taints(cluster, "n1") == {"dummy-key:PreferNoSchedule"}
+        assert cluster.get("nodes", "n1")["metadata"]["labels"]["rack"] == "7"
+        await cluster.eventually(lambda: events(cluster)[-1], becomes="RemovedMaintenance")
+        await cluster.eventually(lambda: "UncordonNode" in events(cluster, "n1", kind="Node"))
+        await cluster.eventually(lambda: not has_lease(cluster, "n1"))
+
+
+async def test_a_maintenance_of_a_missing_node_fails_and_says_so(a_cluster: Plans) -> None:
+    """A08."""
+    async with maintained(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
+        cluster.run(operate)
+        await order(cluster, "non-existing")
+        await cluster.eventually(lambda: phase(cluster), becomes="Failed")
+        await cluster.eventually(lambda: events(cluster), becomes=["BeginMaintenance", "FailedMaintenance"])
+        said = status(cluster)
+        assert said["lastError"] == 'nodes "non-existing" not found'
+        assert not {"evictionPods", "totalpods", "pendingPods", "drainProgress", "errorOnLeaseCount"} & set(said)
+        assert says(cluster, "Failed") == ("True", "NodeMissing")
+        assert phases(cluster) == ["Running", "Failed"]
+        await over(cluster)
+
+
+async def test_a_long_drain_is_told_in_the_words_that_scripts_look_for(
+    a_cluster: Plans, caplog: pytest.LogCaptureFixture, hasty: None
+) -> None:
+    """A26: ours drains in one go, and says once that it takes its time."""
+    del hasty
+    caplog.set_level(logging.INFO, logger="haulout.maintenance")
+    is_real = a_cluster().control_plane is not None
+    slow = a_pod("shop/slow", on="n1", grace=80, act={"stop-seconds": "3" if is_real else "70"})
+    async with maintained(a_cluster()).with_nodes(2).with_objects(slow).upholding(*invariants()).running() as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await told_success(cluster)
+        assert events(cluster) == ["BeginMaintenance", "SucceedMaintenance"]
+        assert sum("Reconciling with fixed duration" in it.getMessage() for it in caplog.records) == 1
+
+
+# The lease
+
+
+async def test_a_node_that_another_system_works_on_is_waited_for(a_cluster: Plans) -> None:
+    """A09, A10."""
+    pods = [a_pod(f"shop/cart-{number}", on="n1") for number in range(2)]
+    async with maintained(a_cluster()).with_nodes(2).with_objects(*pods).upholding(*invariants()).running() as cluster:
+        await cluster.create(a_lease("n1", holder=REMEDIATION, now=cluster.clock.now()))
+        cluster.run(operate)
+        await order(cluster, "n1")
+        wanted = "failed to obtain a lease that is not owned by us : can't update or invalidate the lease"
+        await cluster.eventually(lambda: last_error(cluster).startswith(wanted))
+        assert phase(cluster) == "Running"
+        assert not {"drainProgress", "errorOnLeaseCount"} & set(status(cluster))
+        assert says(cluster, "Leased") == ("False", "HeldByOther")
+        assert REMEDIATION in status(cluster)["conditions"][2]["message"]
+        assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
+        await cluster.delete("leases", "medik8s-leases/node-n1")
+        await succeeded(cluster)
+        assert is_taken(cluster, "n1")
+        assert status(cluster)["drainProgress"] == 100
+        assert "errorOnLeaseCount" not in status(cluster)
+        assert "Failed" not in phases(cluster)
+
+
+async def draining_half(cluster: LiveCluster) -> None:
+    """Bring a maintenance to where one of two pods has left, and the other may not."""
+    cluster.run(operate)
+    await order(cluster, "n1")
+    await cluster.eventually(lambda: status(cluster)["drainProgress"], becomes=50)
+    await is_blocked(cluster)
+
+
+def half_blocked(a_cluster: Plans) -> ClusterPlan:
+    plan = blocked_on(maintained(a_cluster()).with_nodes(2), "n1")
+    return plan.with_objects(a_pod("shop/free", on="n1")).upholding(*invariants())
+
+
+async def test_a_lease_that_is_lost_for_a_while_only_interrupts(a_cluster: Plans) -> None:
+    """A11, B14: what went wrong is not told any more when it is over."""
+    async with half_blocked(a_cluster).running() as cluster:
+        await draining_half(cluster)
+        await steal_lease(cluster, "n1")
+        wanted = "failed to extend a lease that used to be owned by us"
+        await cluster.eventually(lambda: last_error(cluster).startswith(wanted))
+        assert status(cluster)["errorOnLeaseCount"] >= 1
+        await cluster.delete("poddisruptionbudgets", "shop/on-n1")
+        await cluster.pass_time(seconds=1)
+        assert phase(cluster) == "Running", "nobody leaves while the lease is another's"
+        await cluster.delete("leases", "medik8s-leases/node-n1")
+        await succeeded(cluster)
+        assert not {"lastError", "errorOnLeaseCount"} & set(status(cluster))
+        assert status(cluster)["drainProgress"] == 100
+        assert "FailedMaintenance" not in events(cluster)
+
+
+async def test_a_lease_that_is_lost_for_good_ends_the_maintenance(a_cluster: Plans, hasty: None) -> None:
+    """A12, except that ours gives up after a minute and not after four attempts, which could be within a second."""
+    del hasty
+    async with half_blocked(a_cluster).running() as cluster:
+        await draining_half(cluster)
+        await steal_lease(cluster, "n1")
+        await cluster.eventually(lambda: phase(cluster), becomes="Failed")
+        said = status(cluster)
+        assert "maintenance failed: lease could not be extended" in said["lastError"]
+        assert said["drainProgress"] > 0
+        assert said["errorOnLeaseCount"] > 3
+        await cluster.eventually(lambda: "FailedMaintenance" in events(cluster))
+        await cluster.eventually(lambda: is_given_back(cluster, "n1"))
+        assert lease(cluster, "n1")["spec"]["holderIdentity"] == REMEDIATION
+        await cluster.pass_time(seconds=5)
+        assert phase(cluster) == "Failed"
+        await over(cluster)
+        assert lease(cluster, "n1")["spec"]["holderIdentity"] == REMEDIATION
+
+
+# Out of maintenance
+
+
+async def test_a_maintenance_that_others_keep_alive_lets_go_of_its_node(a_cluster: Plans) -> None:
+    """A13."""
+    async with maintained(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1", meta={"finalizers": ["example.com/other"]})
+        await succeeded(cluster)
+        await countermand(cluster)
+        await cluster.eventually(lambda: cluster.get(PLURAL, NAME)["metadata"]["finalizers"] == ["example.com/other"])
+        assert is_given_back(cluster, "n1")
+        await cluster.change(PLURAL, NAME, metadata={"annotations": {"touched": "yes"}})
+        await cluster.pass_time(seconds=2)
+        assert is_given_back(cluster, "n1")
+        assert FINALIZER not in cluster.get(PLURAL, NAME)["metadata"]["finalizers"]
+        await cluster.change(PLURAL, NAME, metadata={"finalizers": None})
+        await cluster.eventually(lambda: is_gone(cluster))
+
+
+async def test_pods_find_their_way_back(a_cluster: Plans) -> None:
+    """A31: the node takes pods again."""
+    async with maintained(a_cluster()).with_nodes(1).with_deployment("shop/cart", replicas=1).running() as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        assert not any(map(is_ready, cluster.pods_of("shop/cart")))
+        await over(cluster)
+        await cluster.eventually(lambda: cluster.ready("shop/cart"), becomes=1, within=MANY)
+        assert EXCLUDE_LABEL not in cluster.get("nodes", "n1")["metadata"]["labels"]

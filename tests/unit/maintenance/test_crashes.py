@@ -1,0 +1,147 @@
+"""From the order to its end the operator is stopped at each write, and its successor brings all to the same end."""
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from haulout.kube.transport import Request
+from haulout.sandbox.crashes import Stage, is_counted, survives_crashes
+from haulout.sandbox.nodes import Delays
+from support.builders import a_pod
+from support.clusters import ClusterPlan, a_cluster
+from support.live import SandboxCluster
+from support.maintaining import (
+    LEASES,
+    NAME,
+    PLURAL,
+    a_maintenance,
+    blocked_on,
+    has_lease,
+    invariants,
+    is_blocked,
+    is_given_back,
+    is_taken,
+    maintained,
+    operate,
+    order,
+    over,
+    says,
+    status,
+    succeeded,
+)
+
+FREE = (a_pod("shop/free-0", on="n1", act={"stop-seconds": "1"}), a_pod("shop/free-1", on="n1"))
+
+
+def counts(request: Request) -> bool:
+    """Count the writes to the leases of nodes, too."""
+    return is_counted(request) or (request.method != "GET" and f"/namespaces/{LEASES}/leases" in request.path)
+
+
+def a_plan(stage: Stage) -> ClusterPlan:
+    return maintained(a_cluster(stage.clock)).with_nodes(2).with_delays(Delays.none())
+
+
+async def held(cluster: SandboxCluster, name: str = NAME) -> None:
+    """Wait until the node is empty, and see that it is held."""
+    await succeeded(cluster, name)
+    assert is_taken(cluster, "n1")
+    assert has_lease(cluster, "n1")
+
+
+async def plain(stage: Stage) -> None:
+    """Let two pods leave."""
+    async with a_plan(stage).with_objects(*FREE).on_the_sandbox() as cluster:
+        stage.begin(cluster.cluster)
+        await order(cluster, "n1")
+        await held(cluster)
+        said = status(cluster)
+        assert (said["evictionPods"], said["totalpods"], said["drainProgress"]) == (2, 2, 100)
+        assert "lastError" not in said
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
+        assert not has_lease(cluster, "n1")
+
+
+async def a_budget_that_opens(stage: Stage) -> None:
+    """Delete a budget that lets no pod go."""
+    plan = blocked_on(a_plan(stage), "n1")
+    async with plan.on_the_sandbox() as cluster:
+        stage.begin(cluster.cluster)
+        await order(cluster, "n1")
+        await is_blocked(cluster)
+        await cluster.delete("poddisruptionbudgets", "shop/on-n1")
+        await held(cluster)
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
+        await cluster.eventually(lambda: cluster.ready("shop/on-n1"), becomes=1)
+
+
+async def cordoned_before(stage: Stage) -> None:
+    """Cordon the node by hand before."""
+    async with a_plan(stage).with_objects(FREE[0]).on_the_sandbox() as cluster:
+        await cluster.cordon("n1")
+        await cluster.pass_time(seconds=1)
+        stage.begin(cluster.cluster)
+        await order(cluster, "n1")
+        await held(cluster)
+        await over(cluster)
+        assert cluster.get("nodes", "n1")["spec"]["unschedulable"]
+
+
+async def two_for_one_node(stage: Stage) -> None:
+    """Order two maintenances of the same node."""
+    async with a_plan(stage).with_objects(FREE[0]).on_the_sandbox() as cluster:
+        await cluster.create(a_maintenance("n1", name="a"), a_maintenance("n1", name="b"))
+        stage.begin(cluster.cluster)
+        await held(cluster, "a")
+        await cluster.eventually(lambda: says(cluster, "Cordoned", "b")[0], becomes="True")
+        await over(cluster, "a")
+        await held(cluster, "b")
+        await over(cluster, "b")
+        assert is_given_back(cluster, "n1")
+        assert not has_lease(cluster, "n1")
+
+
+async def edited(stage: Stage) -> None:
+    """Let the pod stay that may not go, by an edit."""
+    plan = blocked_on(a_plan(stage), "n1")
+    async with plan.on_the_sandbox() as cluster:
+        stage.begin(cluster.cluster)
+        await order(cluster, "n1")
+        await is_blocked(cluster)
+        rules = [{"name": "stay", "behavior": "Skip", "podSelector": {"matchLabels": {"app": "on-n1"}}}]
+        await cluster.change(PLURAL, NAME, spec={"drain": {"rules": rules}})
+        await held(cluster)
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
+
+
+async def deleted_while_it_drains(stage: Stage) -> None:
+    """Withdraw the order while a pod is held and another leaves."""
+    slow = a_pod("shop/slow", on="n1", act={"stop-seconds": "5"})
+    plan = blocked_on(a_plan(stage), "n1")
+    async with plan.with_objects(slow).on_the_sandbox() as cluster:
+        stage.begin(cluster.cluster)
+        await order(cluster, "n1")
+        await cluster.eventually(lambda: is_taken(cluster, "n1"))
+        await cluster.pass_time(seconds=3)
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
+        assert cluster.ready("shop/on-n1") == 1
+
+
+STORIES: tuple[Callable[[Stage], Awaitable[None]], ...] = (
+    plain,
+    a_budget_that_opens,
+    cordoned_before,
+    two_for_one_node,
+    edited,
+    deleted_while_it_drains,
+)
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda it: it.__name__)
+def test_a_maintenance_survives_a_crash_at_any_write(story: Callable[[Stage], Awaitable[None]]) -> None:
+    writes = survives_crashes(story, operator=operate, invariants=invariants(), counts=counts)
+    assert writes >= 10
