@@ -25,9 +25,12 @@ class Fresh(Generic[O]):
         self._gone: dict[str, str] = {}  # the uids of what we deleted
 
     def note(self, obj: O) -> O:
-        """Take what a write was answered with, or a read from the server itself."""
-        self._written[obj.key] = obj
+        """Take what a write was answered with, or a read from the server itself; return the newest that is known."""
         self._gone.pop(obj.key, None)
+        known = self._written.get(obj.key)
+        if known is not None and revision(known.resource_version) > revision(obj.resource_version):
+            return known  # two answers have overtaken each other
+        self._written[obj.key] = obj
         return obj
 
     def note_gone(self, obj: O) -> None:

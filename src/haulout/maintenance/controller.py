@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 _STATUS_AT_MOST_EVERY = timedelta(seconds=1)
 _MOST_STEPS = 30  # in a row: more would mean that decisions go in circles
 _MOST_CONFLICTS = 5  # before the others are left alone for a while
+_TOLD_WITHIN = timedelta(seconds=10)
 _RETRIED_WITHIN = timedelta(minutes=6)  # the queue waits no longer than that after a failure
 _WORKERS = 64  # a maintenance that stops a drain waits for its answers
 
@@ -145,7 +146,7 @@ class Controller:
             async with self._in_turn(maintenance):
                 return await self._go_on(maintenance)
         except MaintenanceGone:
-            return None  # the watch is about to tell
+            return self._clock.now() + _TOLD_WITHIN  # by the watch, and there is no look at what is gone
 
     @asynccontextmanager
     async def _in_turn(self, maintenance: NodeMaintenance) -> AsyncIterator[None]:
@@ -262,8 +263,6 @@ class Controller:
     async def _tell_failure(self, seen: Seen, decision: Decision, error: HauloutError) -> None:
         """Say in the status what went wrong, as far as that is possible."""
         self._teller.fails_for_now(seen.maintenance, str(error))
-        if not seen.maintenance.status.phase:
-            return
         decided = replace(decision, step=None, wakes_at=seen.now + _RETRIED_WITHIN)
         report = describe(seen, decided, error=str(error), lease_namespace=self.settings.lease_namespace)
         try:

@@ -87,12 +87,13 @@ def owners(node: Node) -> tuple[str, ...]:
 
 def publish(seen: Seen, node: Node, stage: Stage) -> Decision | None:
     """Return the step that makes the node's conditions say how far we are; None if they do."""
-    if not seen.may_publish:
+    is_last = stage is Stage.OVER
+    if not seen.may_publish and not is_last:
         return None
     what = owner_name(seen.maintenance).replace("/", " ")
     reason = shortened(seen.maintenance.spec.reason)
     change = published(node, stage, f"{what}: {reason}" if reason else what, now=seen.now)
-    return None if change is None else Decision(step=Publish(node.name, change))
+    return None if change is None else Decision(step=Publish(node.name, change, is_last))
 
 
 def is_wanted_by(rivals: Iterable[NodeMaintenance]) -> bool:

@@ -7,12 +7,12 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from haulout.errors import AlreadyExists, Forbidden, KubeError, LockHeld, NotFound
+from haulout.errors import AlreadyExists, Conflict, Forbidden, KubeError, LeadershipLost, LockHeld, NotFound
 from haulout.kube import leases, locks
 from haulout.kube.client import Client
 from haulout.kube.objects import Lease, Node, RawObject
 from haulout.kube.patches import merge_patch, strategic_patch
-from haulout.kube.resources import NAMESPACES, NODES
+from haulout.kube.resources import LEASES, NAMESPACES, NODES
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance import steps
 from haulout.maintenance.drains import Drains
@@ -53,7 +53,7 @@ class Performer:
         """Make the namespace of the leases, or find that out when the first is taken."""
         try:
             await self._make_namespace()
-        except KubeError as error:
+        except (KubeError, LeadershipLost) as error:
             log.warning("namespace %s cannot be made now: %s", self._lease_namespace, error)
 
     async def perform(self, step: steps.Step, seen: Seen) -> NodeMaintenance:
@@ -91,7 +91,7 @@ class Performer:
     async def _accept(self, seen: Seen) -> NodeMaintenance:
         report = describe(seen, Decision(), lease_namespace=self._lease_namespace)
         accepted = await self.write_status(seen.maintenance, report.status)
-        self._teller.begins(accepted)
+        self._teller.changes(seen.maintenance, report.status)
         return accepted
 
     async def _remove_finalizer(self, maintenance: NodeMaintenance) -> NodeMaintenance:
@@ -138,17 +138,19 @@ class Performer:
                 self._sight.leases.note(await self._taken_lease(_present(seen)))
             case steps.ReleaseLease(lease):
                 await self._release_lease(lease)
-            case steps.Publish(name, change):
-                await self._publish(seen.maintenance, name, change)
+            case steps.Publish():
+                await self._publish(seen.maintenance, step)
             case steps.Release(name, change):
                 node = self._sight.nodes.note(await self._client.patch(NODES, name, merge_patch(change)))
                 self._teller.gives_back(seen.maintenance, node)
 
-    async def _publish(self, maintenance: NodeMaintenance, node: str, change: RawObject) -> None:
-        """Write conditions of a node; where that is not permitted nobody reads them, and nothing depends on it."""
+    async def _publish(self, maintenance: NodeMaintenance, step: steps.Publish) -> None:
+        """Write conditions of a node. Where that is not permitted nothing depends on it, but none is left behind."""
         try:
-            changed = await self._client.patch(NODES, node, strategic_patch(change), subresource="status")
+            changed = await self._client.patch(NODES, step.node, strategic_patch(step.change), subresource="status")
         except Forbidden as error:
+            if step.is_last:
+                raise
             self._publishes_from = self._client.clock.now() + _FORBIDDEN_FOR
             self._teller.cannot_publish(maintenance, str(error))
         else:
@@ -186,10 +188,13 @@ class Performer:
             return
 
     async def _release_lease(self, lease: Lease) -> None:
+        """Delete a lease, if it still is as we know it."""
+        place, version = lease.namespace, lease.resource_version
         try:
-            await locks.release(self._client, lease.name, namespace=lease.namespace, holder=node_lease.HOLDER)
-        except LockHeld as error:
-            log.info("lease %s stays: %s", lease.key, error)
+            await self._client.delete(LEASES, lease.name, namespace=place, uid=lease.uid, resource_version=version)
+        except NotFound:
+            log.debug("lease %s was gone", lease.key)
+        except Conflict:
             found = await leases.find(self._client, lease.name, namespace=lease.namespace)
             if found is not None:
                 self._sight.leases.note(found)

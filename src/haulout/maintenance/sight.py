@@ -6,6 +6,7 @@ whether its maintenance is still wanted (`confirmed`).
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 _BY_NODE = "node"
 _BY_HOLDER = "holder"
+_LONGEST_NAME = 253
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SYNCED_WITHIN = timedelta(seconds=10)
 
 
@@ -74,11 +77,12 @@ class Sight:
 
     async def refresh(self, maintenance: NodeMaintenance) -> NodeMaintenance:
         """Ask the server for a maintenance and its node, of which the copies have proved to be old."""
-        if self.nodes.get(maintenance.node) is not None:
+        known = self.nodes.get(maintenance.node)
+        if known is not None:
             try:
-                self.nodes.note(await self._client.get(NODES, maintenance.node))
+                self.nodes.note(await self._client.get(NODES, known.name))
             except NotFound:
-                log.debug("node %s is gone", maintenance.node)
+                self.nodes.note_gone(known)
         return await self.confirmed(maintenance)
 
     async def node(self, name: str) -> Node | None:
@@ -86,7 +90,7 @@ class Sight:
         health = self.nodes.cache.health()
         if not health.synced:
             raise KubeError(f"the nodes are not known: {health.problem or 'they are still being read'}")
-        if not name:
+        if not _may_be_node(name):
             return None
         node = self.nodes.get(name)
         if node is not None:
@@ -98,7 +102,7 @@ class Sight:
 
     async def lease(self, node: str) -> Lease | None:
         """Return the lease of a node."""
-        if not node:
+        if not _may_be_node(node):
             return None
         if self.leases.cache.health().synced:
             return self.leases.get(node_lease.key_of(node, namespace=self._lease_namespace))
@@ -116,6 +120,11 @@ class Sight:
         """Return the nodes that are kept cordoned in the name of a maintenance."""
         known = [self.nodes.get(node.name) for node in self.nodes.cache.by(_BY_HOLDER, maintenance)]
         return [node for node in known if node is not None and maintenance in holders(node)]
+
+
+def _may_be_node(name: str) -> bool:
+    """Tell whether a node can have this name; others are not asked for: in a path they could mean something else."""
+    return len(name) <= _LONGEST_NAME and _NODE_NAME.fullmatch(name) is not None
 
 
 def holders(node: Node) -> tuple[str, ...]:

@@ -74,8 +74,12 @@ def describe(seen: Seen, decision: Decision, *, error: str = "", lease_namespace
         blockers=tuple(map(_blocker, standing[:_MOST_BLOCKERS])),
         drain=said.drain if progress is None else _drain(seen, phase, progress),
     )
-    becomes_error = (it.since + BLOCKED_AFTER for it in standing if not it.blocker.is_progress)
-    return Report(status, min((it for it in becomes_error if it > seen.now), default=None))
+    lasting_since = [it.since for it in standing if not it.blocker.is_progress]
+    if seen.drain is not None and seen.drain.progress.trouble:
+        lasting_since.append(seen.drain.progress.started)
+    wakes = [since + BLOCKED_AFTER for since in lasting_since]
+    wakes += [status.next_look] if status.next_look else []
+    return Report(status, min((it for it in wakes if it > seen.now), default=None))
 
 
 def change_of(maintenance: NodeMaintenance, status: Status, *, now: datetime) -> RawObject | None:
@@ -147,14 +151,18 @@ def _reference(pod: str) -> PodReference:
 
 
 def _next_look(seen: Seen, decision: Decision, progress: Progress | None) -> datetime | None:
-    """Return by when things are looked at again; in whole minutes, or the status would change with each look."""
+    """Return by when things are looked at again; in whole minutes, or the status would change with each look.
+
+    What was said before holds until then, though the next thing to do may have become another.
+    """
     looks = [decision.wakes_at] if decision.wakes_at else []
     looks += [pod.next_at for pod in progress.pods if pod.next_at] if progress else []
     later = [it for it in looks if it > seen.now]
     if not later:
         return None
-    soonest = min(later).replace(second=0, microsecond=0)
-    return soonest + _MINUTE
+    soonest = min(later).replace(second=0, microsecond=0) + _MINUTE
+    said = seen.maintenance.status.next_look
+    return soonest if said is None or said <= seen.now else min(said, soonest)
 
 
 def _blocker(standing: Standing) -> StatusBlocker:

@@ -57,10 +57,11 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Publish:
-    """Write conditions of a node."""
+    """Write conditions of a node; `is_last` if they say that the maintenance is over."""
 
     node: str
     change: RawObject
+    is_last: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ class Teller:
         for standing in drain.progress.blockers:
             if not standing.blocker.is_progress and standing.since + told_after <= seen.now:
                 self._blocked(maintenance, standing)
+        if drain.progress.trouble and drain.progress.started + told_after <= seen.now:
+            self._cannot_see(maintenance, drain.progress.trouble)
         is_slow = drain.outcome is None and drain.progress.started + told_after <= seen.now
         if is_slow and self._is_new(maintenance.name, "slow"):
             # Scripts of the Node Maintenance Operator's users look for these words.
@@ -62,8 +64,13 @@ class Teller:
     def changes(self, maintenance: NodeMaintenance, status: Status) -> None:
         """Tell of the way from one status to the next."""
         before, after = maintenance.status.phase, status.phase
-        if before == after or not before:
-            return
+        if not before:
+            self.begins(maintenance)
+        elif before != after:
+            self._passes(maintenance, status)
+
+    def _passes(self, maintenance: NodeMaintenance, status: Status) -> None:
+        before, after = maintenance.status.phase, status.phase
         if after == Phase.SUCCEEDED:
             self._tell(maintenance, _SUCCEED)
         elif after == Phase.FAILED:
@@ -116,6 +123,10 @@ class Teller:
     def forget(self, name: str) -> None:
         """Forget what was told of a maintenance, but not of what it left behind."""
         self._told = {key for key in self._told if key[0] != name or key[1] == "orphaned"}
+
+    def _cannot_see(self, maintenance: NodeMaintenance, trouble: str) -> None:
+        if self._is_new(maintenance.name, "trouble", trouble):
+            self.fails_for_now(maintenance, trouble)
 
     def _blocked(self, maintenance: NodeMaintenance, standing: Standing) -> None:
         blocker = standing.blocker
