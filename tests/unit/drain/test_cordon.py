@@ -231,3 +231,30 @@ def test_a_mark_that_nobody_can_read_can_be_forgotten() -> None:
     assert forgotten.metadata.annotations == {"mine": "1"}
     assert not forgotten.spec.unschedulable
     assert forgotten.spec.taints == (DRAIN,)
+
+
+# What another operator did
+
+
+def test_what_another_operator_did_in_our_name_is_adopted_and_goes_with_us() -> None:
+    node = a_node(unschedulable=True, taints=[UNSCHEDULABLE, DRAIN, FOREIGN], labels={EXCLUDE: "true"})
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW, adopting=True))
+    assert (held.spec, held.metadata.labels) == (node.spec, node.metadata.labels), "only the mark is new"
+    free = after(held, release(held, "nm/a"))
+    assert free == a_node(taints=[FOREIGN])
+
+
+def test_adopting_completes_what_is_only_half_there() -> None:
+    node = a_node(taints=[DRAIN])
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW, adopting=True))
+    assert held.spec.unschedulable
+    assert set(held.spec.taints) == {UNSCHEDULABLE, DRAIN}
+    assert after(held, release(held, "nm/a")) == a_node()
+
+
+def test_a_node_with_a_mark_is_not_adopted_again() -> None:
+    node = a_node(unschedulable=True)
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    both = after(held, acquire(held, "nm/b", MEDIK8S, now=NOW, adopting=True))
+    alone = after(both, release(both, "nm/a"))
+    assert after(alone, release(alone, "nm/b")) == node, "it was cordoned before"

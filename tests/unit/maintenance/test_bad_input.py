@@ -1,0 +1,442 @@
+"""What makes no sense is said, in the status and by an event; nothing is stuck once it is repaired, and nothing is hot.
+
+Requests are counted over ten minutes of trouble: there are fewer than one in a second.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.drain import cordon
+from haulout.kube.transport import Request
+from haulout.sandbox.apiserver.faults import When
+from support.builders import a_pod
+from support.clusters import a_cluster
+from support.live import SandboxCluster
+from support.maintaining import (
+    DEFINITION,
+    LEASES,
+    NAME,
+    PLURAL,
+    blocked_on,
+    countermand,
+    events,
+    has_lease,
+    invariants,
+    is_blocked,
+    is_given_back,
+    is_gone,
+    is_taken,
+    last_error,
+    lease,
+    maintained,
+    operate,
+    order,
+    over,
+    phase,
+    says,
+    status,
+    succeeded,
+)
+
+LONG = timedelta(minutes=10)
+FREE = a_pod("shop/free", on="n1", act={"stop-seconds": "1"})
+
+
+@asynccontextmanager
+async def a_shop(clock: Clock, *, held: bool = False) -> AsyncIterator[SandboxCluster]:
+    """Run a cluster with a pod on its first node; with `held` another one, which its budget does not let go."""
+    plan = maintained(a_cluster(clock)).with_nodes(2).with_objects(FREE)
+    plan = blocked_on(plan, "n1") if held else plan
+    async with plan.upholding(*invariants(silent_for=timedelta(hours=1))).on_the_sandbox() as cluster:
+        yield cluster
+
+
+def requests(cluster: SandboxCluster) -> int:
+    return len(cluster.processes["operator"].transport.requests)
+
+
+async def trouble(cluster: SandboxCluster) -> None:
+    """Let ten minutes pass, in which the operator must not ask too often."""
+    before = requests(cluster)
+    await cluster.pass_time(minutes=10)
+    asked = requests(cluster) - before
+    assert asked < 600, f"{asked} requests in ten minutes"
+
+
+async def has_failed(cluster: SandboxCluster, reason: str) -> None:
+    await cluster.eventually(lambda: phase(cluster), becomes="Failed")
+    assert says(cluster, "Failed") == ("True", reason)
+    await cluster.eventually(lambda: "FailedMaintenance" in events(cluster))
+
+
+# Which node
+
+
+async def test_a_node_that_comes_later_is_taken_then(clock: Clock) -> None:
+    async with a_shop(clock) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n7")
+        await has_failed(cluster, "NodeMissing")
+        await trouble(cluster)
+        cluster.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n7"}})
+        await succeeded(cluster)
+        assert is_taken(cluster, "n7")
+        assert "lastError" not in status(cluster)
+        await over(cluster)
+        assert is_given_back(cluster, "n7")
+
+
+async def test_an_empty_name_is_told(clock: Clock) -> None:
+    async with a_shop(clock) as cluster:
+        cluster.run(operate)
+        await order(cluster, "")
+        await has_failed(cluster, "NodeUnnamed")
+        assert last_error(cluster) == "spec.nodeName is empty, expected the name of a node"
+        await trouble(cluster)
+        await cluster.change(PLURAL, NAME, spec={"nodeName": "n1"})
+        await succeeded(cluster)
+        await over(cluster)
+
+
+@pytest.mark.parametrize("name", ["n1/status", "../nodes/n1", "n1 ", "N1", "n1?x=y", "%2e%2e", "ü", "-", "n" * 300])
+async def test_an_odd_name_is_that_of_a_missing_node(clock: Clock, name: str) -> None:
+    async with a_shop(clock) as cluster:
+        cluster.run(operate)
+        await order(cluster, name)
+        await has_failed(cluster, "NodeMissing")
+        assert last_error(cluster) == f'nodes "{name}" not found'
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
+
+
+async def test_another_node_takes_the_place_of_the_one_that_was_named_before(clock: Clock) -> None:
+    """The webhook refuses that; without it the first node is given back."""
+    async with a_shop(clock, held=True) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await is_blocked(cluster)
+        await cluster.change(PLURAL, NAME, spec={"nodeName": "n2"})
+        await succeeded(cluster)
+        assert is_taken(cluster, "n2")
+        assert is_given_back(cluster, "n1")
+        assert (has_lease(cluster, "n1"), has_lease(cluster, "n2")) == (False, True)
+        assert cluster.ready("shop/on-n1") == 1
+        await over(cluster)
+        assert is_given_back(cluster, "n2")
+        assert not has_lease(cluster, "n2")
+
+
+async def test_a_node_is_given_back_when_the_name_goes(clock: Clock) -> None:
+    async with a_shop(clock) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await cluster.change(PLURAL, NAME, spec={"nodeName": "nowhere"})
+        await has_failed(cluster, "NodeMissing")
+        assert is_given_back(cluster, "n1")
+        assert not has_lease(cluster, "n1")
+
+
+async def test_a_node_that_is_renamed_while_nobody_looks_is_given_back_by_its_end(clock: Clock) -> None:
+    async with a_shop(clock) as cluster:
+        operator = cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        operator.kill()
+        await cluster.change(PLURAL, NAME, spec={"nodeName": "n2"})
+        await countermand(cluster)
+        operator.start()
+        await cluster.eventually(lambda: is_gone(cluster))
+        assert is_given_back(cluster, "n1")
+        assert is_given_back(cluster, "n2")
+        assert not has_lease(cluster, "n1")
+
+
+async def test_a_node_deleted_in_the_middle_fails_and_its_successor_is_taken(clock: Clock) -> None:
+    async with a_shop(clock, held=True) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await is_blocked(cluster)
+        await cluster.kubelets.remove("n1")
+        await has_failed(cluster, "NodeMissing")
+        assert last_error(cluster) == 'nodes "n1" not found'
+        await trouble(cluster)
+        cluster.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+        await cluster.eventually(lambda: is_taken(cluster, "n1"))
+        await cluster.eventually(lambda: phase(cluster) != "Failed")
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
+
+
+async def test_a_maintenance_of_a_node_that_is_gone_can_be_deleted(clock: Clock) -> None:
+    async with a_shop(clock) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await cluster.kubelets.remove("n1")
+        await over(cluster)
+        await cluster.eventually(lambda: not has_lease(cluster, "n1"))
+
+
+async def test_a_node_created_anew_under_the_same_name_is_taken_anew(clock: Clock) -> None:
+    async with a_shop(clock) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        cluster.api.remove("nodes", "n1", "")
+        cluster.api.put({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}})
+        await cluster.eventually(lambda: is_taken(cluster, "n1"))
+        await succeeded(cluster)
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
+
+
+# What else is there, or not
+
+
+async def test_leases_whose_namespace_is_deleted_are_made_again(clock: Clock) -> None:
+    async with a_shop(clock, held=True) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await is_blocked(cluster)
+        before = lease(cluster, "n1")["metadata"]["uid"]
+        await cluster.delete("namespaces", LEASES)
+        await cluster.eventually(lambda: lease(cluster, "n1")["metadata"]["uid"] != before)
+        assert is_taken(cluster, "n1")
+        await cluster.delete("poddisruptionbudgets", "shop/on-n1")
+        await succeeded(cluster)
+        assert "lastError" not in status(cluster)
+        await over(cluster)
+
+
+async def test_the_definition_may_come_after_the_operator(clock: Clock) -> None:
+    plan = a_cluster(clock).with_nodes(1)
+    async with plan.on_the_sandbox() as cluster:
+        cluster.run(operate)
+        await trouble(cluster)
+        cluster.api.put(DEFINITION)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await over(cluster)
+
+
+async def test_maintenances_end_when_their_definition_is_deleted_and_go_on_when_it_is_back(clock: Clock) -> None:
+    async with a_shop(clock) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await cluster.delete("customresourcedefinitions", DEFINITION["metadata"]["name"])
+        await cluster.eventually(lambda: is_given_back(cluster, "n1"))
+        await trouble(cluster)
+        cluster.api.put(DEFINITION)
+        await order(cluster, "n2")
+        await succeeded(cluster)
+        assert is_taken(cluster, "n2")
+
+
+async def test_a_maintenance_that_is_torn_away_leaves_a_node_that_is_told_of(clock: Clock) -> None:
+    async with a_shop(clock) as cluster:
+        operator = cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        operator.kill()
+        await cluster.change(PLURAL, NAME, metadata={"finalizers": None})
+        await countermand(cluster)
+        operator.start()
+        await cluster.eventually(lambda: "OrphanedCordon" in events(cluster, "n1", kind="Node"))
+        await trouble(cluster)
+        assert is_taken(cluster, "n1"), "somebody may work on it"
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
+
+
+# What is not permitted
+
+
+FORBIDDEN: dict[str, When] = {
+    "to see nodes": {"method": "GET", "path": "/nodes"},
+    "to cordon nodes": {"method": "PATCH", "where": lambda it: it.path == "/api/v1/nodes/n1"},
+    "to set conditions of nodes": {"method": "PATCH", "path": "/nodes/n1/status"},
+    "to see pods": {"method": "GET", "path": "/pods"},
+    "to evict pods": {"path": "/eviction"},
+    "to see leases": {"method": "GET", "path": "/leases"},
+    "to take leases": {"path": "/leases", "where": lambda it: it.method != "GET"},
+    "to hold maintenances": {"method": "PATCH", "where": lambda it: it.path.endswith(f"/{PLURAL}/{NAME}")},
+    "to tell how they stand": {"method": "PATCH", "path": f"/{PLURAL}/{NAME}/status"},
+    "to see maintenances": {"method": "GET", "path": f"/{PLURAL}"},
+    "to tell by events": {"path": "/events"},
+    "to make namespaces": {"method": "POST", "where": lambda it: it.path == "/api/v1/namespaces"},
+}
+HARMLESS = {"to set conditions of nodes", "to tell by events"}
+UNSPEAKABLE = {"to see maintenances", "to tell how they stand", *HARMLESS}
+
+
+@pytest.mark.parametrize("what", FORBIDDEN)
+async def test_a_permission_that_is_missing_is_told_and_all_is_well_when_it_is_there(clock: Clock, what: str) -> None:
+    async with a_shop(clock) as cluster:
+        line = cluster.cluster.transport("operator")
+        rule = line.faults.before(answer=403, **FORBIDDEN[what] | {"times": None})
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await trouble(cluster)
+        if what in HARMLESS:
+            assert phase(cluster) == "Succeeded"
+        else:
+            assert phase(cluster) != "Succeeded"
+        if what not in UNSPEAKABLE:
+            assert "forbidden" in last_error(cluster).lower()
+            assert status(cluster)["nextLook"]
+        if what not in HARMLESS | {"to see maintenances"}:
+            assert {"MaintenanceError", "DrainBlocked"} & set(events(cluster))
+        line.faults.lift(rule)
+        await cluster.eventually(lambda: phase(cluster), becomes="Succeeded", within=LONG)
+        await cluster.eventually(lambda: "lastError" not in status(cluster), within=LONG)
+        assert is_taken(cluster, "n1")
+        rule = line.faults.before(answer=403, **FORBIDDEN[what] | {"times": None})
+        await countermand(cluster)
+        await trouble(cluster)
+        line.faults.lift(rule)
+        await cluster.eventually(lambda: is_gone(cluster), within=LONG)
+        assert is_given_back(cluster, "n1")
+
+
+async def test_conflicts_without_end_are_not_fought_with_requests(clock: Clock) -> None:
+    async with a_shop(clock) as cluster:
+        line = cluster.cluster.transport("operator")
+        rule = line.faults.before(answer=409, method="PATCH", times=None, where=lambda it: "/nodes" in it.path)
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await trouble(cluster)
+        assert last_error(cluster)
+        line.faults.lift(rule)
+        await cluster.eventually(lambda: phase(cluster), becomes="Succeeded", within=LONG)
+
+
+async def test_a_server_in_trouble_is_left_alone(clock: Clock) -> None:
+    async with a_shop(clock, held=True) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await is_blocked(cluster)
+        line = cluster.cluster.transport("operator")
+        rule = line.faults.before(answer=500, times=None)
+        await trouble(cluster)
+        line.faults.lift(rule)
+        await cluster.delete("poddisruptionbudgets", "shop/on-n1")
+        await succeeded(cluster)
+
+
+# What is written into the objects
+
+
+POLICIES: list[tuple[dict[str, Any], str]] = [
+    ({"deletionTimeout": "1m"}, "spec.drain.deletionTimeout: found without forceDelete, expected forceDelete: true"),
+    ({"force": False, "evictionTimeout": "1m"}, "spec.drain.evictionTimeout: found without force"),
+    ({"rules": [{"name": "a"}, {"name": "a"}]}, "spec.drain.rules[1].name: found 'a' again"),
+    ({"timeout": "0s"}, "spec.drain.timeout: found '0s', expected a duration above zero"),
+    ({"podSelector": {"matchExpressions": [{"key": "a", "operator": "In"}]}}, "spec.drain.podSelector"),
+]
+
+
+@pytest.mark.parametrize(("policy", "told"), POLICIES)
+async def test_a_policy_that_makes_no_sense_is_told_before_anything_is_touched(
+    clock: Clock, policy: dict[str, Any], told: str
+) -> None:
+    async with a_shop(clock) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1", drain=policy)
+        await has_failed(cluster, "PolicyInvalid")
+        assert told in last_error(cluster)
+        await trouble(cluster)
+        assert is_given_back(cluster, "n1")
+        assert not has_lease(cluster, "n1")
+        await cluster.change(PLURAL, NAME, spec={"drain": None})
+        await succeeded(cluster)
+        assert says(cluster, "Failed") == ("False", "Resumed")
+        await over(cluster)
+
+
+async def test_a_policy_that_stops_making_sense_stops_the_drain_and_keeps_the_node(clock: Clock) -> None:
+    async with a_shop(clock, held=True) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await is_blocked(cluster)
+        await cluster.change(PLURAL, NAME, spec={"drain": {"deletionTimeout": "1m"}})
+        await has_failed(cluster, "PolicyInvalid")
+        asked = len(cluster.cluster.transport("operator").asked(path="/eviction"))
+        await cluster.delete("poddisruptionbudgets", "shop/on-n1")
+        await cluster.pass_time(hours=2)
+        assert len(cluster.cluster.transport("operator").asked(path="/eviction")) == asked
+        assert is_taken(cluster, "n1")
+        assert says(cluster, "Leased")[0] == "True"
+        renewed = lease(cluster, "n1")["spec"]["renewTime"]
+        assert renewed > (cluster.clock.now() - timedelta(hours=1)).strftime("%Y-%m-%dT%H:%M:%S")
+        await cluster.change(PLURAL, NAME, spec={"drain": None})
+        await succeeded(cluster)
+
+
+REASONS = ["x" * 1_000_000, "a\x00b\r\nc\t\u202e\u2028", "🦭" * 5000, "\n" * 2000, "</script>{{7*7}}%s%n"]
+
+
+@pytest.mark.parametrize("reason", REASONS, ids=["huge", "controls", "seals", "blank", "code"])
+async def test_a_reason_may_be_anything(clock: Clock, reason: str) -> None:
+    async with a_shop(clock) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1", reason=reason)
+        await succeeded(cluster)
+        told = [it["message"] for it in cluster.get("nodes", "n1")["status"]["conditions"]]
+        assert max(map(len, told)) < 500
+        assert all(line.isprintable() or "\u202e" in line or "\x00" in line for line in told)
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
+
+
+async def test_a_mark_that_nobody_can_read_is_told_and_waits_for_a_person(clock: Clock) -> None:
+    async with a_shop(clock) as cluster:
+        await cluster.change("nodes", "n1", metadata={"annotations": {cordon.MARK: '{"owners": 7}'}})
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await cluster.eventually(lambda: cordon.MARK in last_error(cluster))
+        assert says(cluster, "Cordoned") == ("False", "MarkUnreadable")
+        await trouble(cluster)
+        assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
+        await cluster.change("nodes", "n1", metadata={"annotations": {cordon.MARK: None}})
+        await succeeded(cluster)
+        await cluster.change("nodes", "n1", metadata={"annotations": {cordon.MARK: "?"}})
+        await cluster.eventually(lambda: cordon.MARK in last_error(cluster))
+        await countermand(cluster)
+        await trouble(cluster)
+        assert not is_gone(cluster)
+        await cluster.change("nodes", "n1", metadata={"annotations": {cordon.MARK: None}})
+        await cluster.eventually(lambda: is_gone(cluster))
+
+
+async def test_somebody_who_undoes_everything_again_and_again_is_not_raced(clock: Clock) -> None:
+    async with a_shop(clock) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        before = requests(cluster)
+        for _ in range(600):
+            await cluster.uncordon("n1")
+            await cluster.pass_time(seconds=1)
+        assert requests(cluster) - before < 600
+        mine = [it.after for it in cluster.history if it.key == NAME and it.after is not None]
+        said = [it.get("status", {}).get("lastError", "") for it in mine]
+        assert any("somebody keeps undoing" in it for it in said)
+        await cluster.eventually(lambda: is_taken(cluster, "n1"))
+        await cluster.eventually(lambda: "lastError" not in status(cluster))
+
+
+def test_requests_are_told_apart() -> None:
+    """The tests above would prove nothing if their faults struck nobody."""
+    cordoning = Request(method="PATCH", path="/api/v1/nodes/n1")
+    telling = Request(method="PATCH", path="/api/v1/nodes/n1/status")
+    assert FORBIDDEN["to cordon nodes"]["where"](cordoning)
+    assert not FORBIDDEN["to cordon nodes"]["where"](telling)

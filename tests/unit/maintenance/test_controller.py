@@ -1,0 +1,218 @@
+"""How the controller behaves over time: quietly, for days, and with as few requests as it takes."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from itertools import pairwise
+from random import Random
+
+from haulout.core.clock import Clock
+from haulout.kube.client import Client
+from haulout.kube.objects import RawObject
+from haulout.sandbox.apiserver import ApiServer
+from support.builders import a_pod
+from support.clusters import a_cluster
+from support.live import SandboxCluster
+from support.maintaining import (
+    DEFINITION,
+    LEASES,
+    NAME,
+    PLURAL,
+    a_lease,
+    a_maintenance,
+    blocked_on,
+    countermand,
+    events,
+    has_lease,
+    invariants,
+    is_blocked,
+    is_given_back,
+    is_gone,
+    is_taken,
+    last_error,
+    lease,
+    maintained,
+    operate,
+    order,
+    over,
+    phase,
+    says,
+    status,
+    succeeded,
+)
+
+OTHER = "NodeHealthCheck-workers"
+BARE_NODE: RawObject = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "n1"}}
+
+
+@asynccontextmanager
+async def a_still_cluster(clock: Clock) -> AsyncIterator[SandboxCluster]:
+    """Run a cluster of one node without a kubelet: days pass in it without a heartbeat."""
+    async with maintained(a_cluster(clock)).upholding(*invariants()).on_the_sandbox() as cluster:
+        cluster.api.put(BARE_NODE)
+        cluster.run(operate)
+        yield cluster
+
+
+def writes(cluster: SandboxCluster, plural: str, *, since: int = 0) -> list[datetime]:
+    """Return when the operator wrote to objects of a kind."""
+    ours = [it for it in cluster.history if it.who == "operator" and it.revision > since]
+    return [it.at for it in ours if it.kind.plural == plural]
+
+
+def requests(cluster: SandboxCluster) -> int:
+    return len(cluster.cluster.transport("operator").requests)
+
+
+async def test_the_lease_is_in_force_for_all_of_a_maintenance_that_takes_days(clock: Clock, rng: Random) -> None:
+    """B10."""
+    api = ApiServer(clock)
+    for obj in (DEFINITION, BARE_NODE, a_maintenance("n1")):
+        api.put(obj)
+    async with asyncio.TaskGroup() as group:
+        operator = group.create_task(operate(Client(api.transport("operator"), clock=clock, random=rng)))
+        await clock.sleep(timedelta(minutes=1))
+        began = api.revision
+        for _ in range(2 * 24 * 3):
+            await clock.sleep(timedelta(minutes=20))
+            renewed = datetime.fromisoformat(api.get("leases", "node-n1", LEASES)["spec"]["renewTime"])
+            assert clock.now() - renewed <= timedelta(minutes=31)
+        operator.cancel()
+    assert api.get(PLURAL, NAME, "")["status"]["phase"] == "Succeeded"
+    kinds = Counter(it.kind.plural for it in api.history if it.revision > began and it.who == "operator")
+    assert set(kinds) == {"leases", PLURAL}, "nothing else is written"
+    assert kinds["leases"] <= 2 * 24 * 2
+    assert kinds[PLURAL] <= 2 * 24 * 2, "by when things are looked at again is told, and no more"
+
+
+async def test_the_lease_of_another_is_taken_when_it_runs_out(clock: Clock) -> None:
+    async with a_still_cluster(clock) as cluster:
+        await cluster.create(a_lease("n1", holder=OTHER, now=clock.now(), lasting=timedelta(minutes=20)))
+        await order(cluster, "n1")
+        await cluster.pass_time(minutes=19)
+        assert phase(cluster) == "Running"
+        assert status(cluster)["nextLook"]
+        await cluster.eventually(lambda: phase(cluster), becomes="Succeeded", within=timedelta(minutes=2))
+        assert lease(cluster, "n1")["spec"]["leaseTransitions"] == 1
+
+
+async def test_a_lease_that_is_taken_away_after_success_ends_the_maintenance_too(clock: Clock) -> None:
+    async with a_still_cluster(clock) as cluster:
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await cluster.change("leases", f"{LEASES}/node-n1", spec=a_lease("n1", holder=OTHER, now=clock.now())["spec"])
+        await cluster.pass_time(seconds=30)
+        assert phase(cluster) == "Succeeded"
+        assert "used to be owned by us" in last_error(cluster)
+        await cluster.eventually(lambda: phase(cluster), becomes="Failed")
+        assert is_given_back(cluster, "n1")
+        await over(cluster)
+        assert lease(cluster, "n1")["spec"]["holderIdentity"] == OTHER
+
+
+async def test_a_maintenance_can_be_ordered_again_where_another_holds_the_lease(clock: Clock) -> None:
+    """What was learned when the lease could not be released must not hide it from the next maintenance."""
+    async with a_still_cluster(clock) as cluster:
+        for _ in range(2):
+            await order(cluster, "n1")
+            await cluster.eventually(lambda: phase(cluster) == "Succeeded" or "held by" in last_error(cluster))
+            spec = a_lease("n1", holder=OTHER, now=clock.now())["spec"]
+            await cluster.change("leases", f"{LEASES}/node-n1", spec=spec)
+            await over(cluster)
+            assert lease(cluster, "n1")["spec"]["holderIdentity"] == OTHER
+            assert is_given_back(cluster, "n1")
+
+
+async def test_a_blocked_drain_is_quiet(clock: Clock) -> None:
+    plan = blocked_on(maintained(a_cluster(clock)).with_nodes(1), "n1").upholding(*invariants())
+    async with plan.on_the_sandbox() as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await is_blocked(cluster)
+        await cluster.pass_time(minutes=1)
+        since, asked = cluster.revision, requests(cluster)
+        await cluster.pass_time(minutes=10)
+        assert len(writes(cluster, PLURAL, since=since)) <= 11
+        assert requests(cluster) - asked <= 60
+        assert "PodDisruptionBudget shop/on-n1" in last_error(cluster)
+        assert events(cluster).count("DrainBlocked") == 1
+
+
+async def test_the_status_is_written_at_most_once_a_second(clock: Clock) -> None:
+    pods = [a_pod(f"shop/p{number}", on="n1", act={"stop-seconds": str(number / 4)}) for number in range(20)]
+    plan = maintained(a_cluster(clock)).with_nodes(2).with_objects(*pods).upholding(*invariants())
+    async with plan.on_the_sandbox() as cluster:
+        cluster.run(operate)
+        asked = requests(cluster)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        times = writes(cluster, PLURAL)[3:-1]  # but for the finalizer, the first status and another phase
+        gaps = [later - sooner for sooner, later in pairwise(times)]
+        assert gaps
+        assert min(gaps) >= timedelta(seconds=1)
+        assert (requests(cluster) - asked) / len(pods) <= 3
+
+
+async def test_what_the_policy_forbids_fails_before_any_pod_is_touched(clock: Clock) -> None:
+    plan = maintained(a_cluster(clock)).with_nodes(1).with_daemon_set("shop/logs").upholding(*invariants())
+    async with plan.with_objects(a_pod("shop/free", on="n1")).on_the_sandbox() as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1", drain={"ignoreDaemonSets": False})
+        await cluster.eventually(lambda: phase(cluster), becomes="Failed")
+        assert says(cluster, "Failed") == ("True", "DrainRefused")
+        assert "DaemonSet-managed Pods" in last_error(cluster)
+        assert len(cluster.pods_on("n1")) == 2
+        await cluster.change(PLURAL, NAME, spec={"drain": None})
+        await succeeded(cluster)
+        assert len(cluster.pods_on("n1")) == 1
+
+
+async def test_an_order_that_is_withdrawn_at_once_leaves_nothing(clock: Clock) -> None:
+    for moment in range(12):
+        async with a_still_cluster(clock) as cluster:
+            await order(cluster, "n1")
+            await cluster.clock.sleep(timedelta(milliseconds=moment))
+            await countermand(cluster)
+            await cluster.eventually(lambda: is_gone(cluster))
+            await cluster.pass_time(seconds=5)
+            assert is_given_back(cluster, "n1")
+            assert not has_lease(cluster, "n1")
+
+
+async def test_an_order_given_again_under_the_same_name_is_another_one(clock: Clock) -> None:
+    async with a_still_cluster(clock) as cluster:
+        for _ in range(3):
+            await order(cluster, "n1")
+            await succeeded(cluster)
+            await over(cluster)
+            assert is_given_back(cluster, "n1")
+        await cluster.pass_time(seconds=5)
+        assert events(cluster).count("BeginMaintenance") == 3
+
+
+async def test_an_object_without_a_spec_is_told_what_it_lacks(clock: Clock) -> None:
+    async with maintained(a_cluster(clock)).with_nodes(1).on_the_sandbox() as cluster:
+        cluster.run(operate)
+        await cluster.create({"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance",
+                              "metadata": {"name": NAME}})  # fmt: skip
+        await cluster.eventually(lambda: phase(cluster), becomes="Failed")
+        assert says(cluster, "Failed") == ("True", "NodeUnnamed")
+        await over(cluster)
+
+
+async def test_one_stuck_pod_delays_nobody(clock: Clock) -> None:
+    names = [f"n{number}" for number in range(1, 31)]
+    plan = blocked_on(maintained(a_cluster(clock)).with_nodes(30), "n1").upholding(*invariants())
+    async with plan.on_the_sandbox() as cluster:
+        cluster.run(operate)
+        await asyncio.gather(*(order(cluster, name, name=f"patch-{name}") for name in names))
+        for name in names[1:]:
+            await cluster.eventually(
+                lambda name=name: phase(cluster, f"patch-{name}"),  # type: ignore[misc]
+                becomes="Succeeded",
+                within=timedelta(seconds=10),
+            )
+        assert phase(cluster, "patch-n1") == "Running"
+        assert is_taken(cluster, "n1")
