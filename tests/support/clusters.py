@@ -13,7 +13,7 @@ whatever `upholding` adds.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -28,16 +28,20 @@ from haulout.kube.client import Client
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.objects import RawObject, Taint
+from haulout.kube.resources import NAMESPACES
+from haulout.sandbox.apiserver import ApiServer, User
+from haulout.sandbox.apiserver.rbac import account_user
 from haulout.sandbox.cluster import Cluster
 from haulout.sandbox.invariants import Invariant, PodBudgetsKept
 from haulout.sandbox.nodes import Delays, Kubelets, Machine, Span, View
-from support.builders import a_budget, a_template, a_workload
+from support.builders import a_budget, a_namespace, a_template, a_workload
 from support.eventually import eventually
 from support.live import RESOURCES, LiveCluster, SandboxCluster
 from support.real import RealCluster, RealLives
 
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 _SOON = Delays(start=Span(0.2, 0.6), ready=Span(0.1, 0.3), stop=Span(0.3, 1), boot=Span(0, 0), stubborn=0)
+ACCOUNT = ("haulout", "haulout")  # a namespace, and a name in it
 _REAL_HEARTBEAT = timedelta(seconds=1)
 
 
@@ -53,6 +57,7 @@ class ClusterPlan:
     invariants: tuple[Invariant, ...] = (PodBudgetsKept(),)
     seed: int = 0
     delays: Delays | None = None
+    rights: tuple[RawObject, ...] = ()
 
     def with_nodes(self, count: int, *, zones: int = 1, named: str = "n", **machine: Any) -> "ClusterPlan":
         """Add machines `n1`, `n2`, … that are spread over zones; `machine` is what else they are made of."""
@@ -83,6 +88,10 @@ class ClusterPlan:
     def with_definition(self, definition: RawObject) -> "ClusterPlan":
         """Add the definition of a custom resource; on a real cluster it stays when the test is over."""
         return replace(self, definitions=(*self.definitions, definition))
+
+    def with_rights(self, *objects: RawObject) -> "ClusterPlan":
+        """Let programs that run in it be a service account, `ACCOUNT`, which may do what these roles say."""
+        return replace(self, rights=(*self.rights, *objects))
 
     def with_objects(self, *objects: RawObject) -> "ClusterPlan":
         """Add any objects."""
@@ -136,13 +145,14 @@ class ClusterPlan:
     @asynccontextmanager
     async def on_the_sandbox(self, *, settled: bool = True) -> AsyncIterator[SandboxCluster]:
         """Run it on the sandbox, for tests of what a real cluster cannot suffer."""
-        cluster = Cluster(self.clock, seed=self.seed, delays=self.delays)
+        enforcing = ApiServer(self.clock, random=Random(f"{self.seed} server"), rbac=True) if self.rights else None
+        cluster = Cluster(self.clock, seed=self.seed, delays=self.delays, api=enforcing)
         for machine in self.machines:
             cluster.kubelets.add(machine)
-        for definition in self.definitions:
-            cluster.api.put(definition)
+        for obj in (*self.definitions, *self.rights):
+            cluster.api.put(obj)
         async with cluster.running():
-            live = SandboxCluster(cluster)
+            live = SandboxCluster(cluster, user=account_user(*ACCOUNT) if self.rights else None)
             await self._begin(live, settled=settled)
             yield live
             live.assert_upheld(*self.invariants)
@@ -151,15 +161,17 @@ class ClusterPlan:
     async def _on_a_real_one(self, control_plane: ControlPlane, *, settled: bool) -> AsyncIterator[RealCluster]:
         async with AsyncExitStack() as cleanup:
             make_client = partial(_client, control_plane, self.clock, cleanup)
+            make_guest = partial(make_client, user=account_user(*ACCOUNT)) if self.rights else make_client
             clients = [await make_client() for _ in range(2)]
             view = View(clients[0])
             kubelets = Kubelets(clients[0], view, delays=self.delays or _SOON, heartbeat=_REAL_HEARTBEAT)
             for machine in self.machines:
                 kubelets.add(machine)
             custom = [await _defined(clients[1], it) for it in self.definitions]
+            await _granted(clients[1], self.rights)
             failure: Exception | None = None
             async with asyncio.TaskGroup() as group:
-                live = RealCluster(self.clock, clients[1], kubelets, RealLives(group, make_client), custom=custom)
+                live = RealCluster(self.clock, clients[1], kubelets, RealLives(group, make_guest), custom=custom)
                 running = [group.create_task(run()) for run in (view.run, kubelets.run, *live.followers())]
                 try:
                     await live.wait_synced()
@@ -217,8 +229,22 @@ async def _defined(client: Client, definition: RawObject) -> str:
     return plural
 
 
-async def _client(control_plane: ControlPlane, clock: Clock, cleanup: AsyncExitStack) -> Client:
-    connection = config.load(kubeconfig=str(control_plane.kubeconfig()), clock=clock)
+async def _granted(client: Client, rights: Sequence[RawObject]) -> None:
+    """Put up roles and bindings, which stay when the test is over, and their namespaces."""
+    for obj in rights:
+        resource, namespace = RESOURCES[f"{obj['kind'].lower()}s"], obj["metadata"].get("namespace")
+        if namespace:
+            with suppress(AlreadyExists):
+                await client.create(NAMESPACES, a_namespace(namespace))
+        with suppress(AlreadyExists):
+            await client.create(resource, obj, namespace=namespace)
+
+
+async def _client(
+    control_plane: ControlPlane, clock: Clock, cleanup: AsyncExitStack, *, user: User | None = None
+) -> Client:
+    path = control_plane.kubeconfig() if user is None else control_plane.kubeconfig(user.name, groups=user.groups)
+    connection = config.load(kubeconfig=str(path), clock=clock)
     client = Client(HttpTransport(connection, clock=clock), clock=clock, random=Random())
     cleanup.push_async_callback(client.close)
     return client

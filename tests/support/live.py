@@ -21,7 +21,7 @@ from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NAMESPACES, Resource
 from haulout.maintenance.resource import NODE_MAINTENANCES
-from haulout.sandbox.apiserver import Write
+from haulout.sandbox.apiserver import User, Write
 from haulout.sandbox.apiserver.builtin_kinds import ALL
 from haulout.sandbox.apiserver.kinds import KINDS
 from haulout.sandbox.apiserver.selectors import selection
@@ -303,9 +303,10 @@ def _is_rolled_out(workload: RawObject) -> bool:
 class SandboxCluster(LiveCluster):
     """The sandbox, with what only it can do."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, *, user: User | None = None) -> None:
         super().__init__(cluster.clock, cluster.client("me"), cluster.kubelets)
         self.cluster = cluster
+        self._user = user  # who programs are that run in it
         self.api = cluster.api
         self.processes: dict[str, Process] = {}
 
@@ -321,6 +322,7 @@ class SandboxCluster(LiveCluster):
     def run(self, program: Program, *, name: str = "operator") -> Process:
         """Run a program in the cluster, with a wall clock of its own."""
         clock = VirtualClock() if isinstance(self.clock, VirtualClock) else self.clock
+        self.cluster.transport(name, user=self._user)
         process = self.processes[name] = Process(self.cluster, name, program, clock=clock)
         process.start()
         return process

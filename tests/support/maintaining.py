@@ -14,6 +14,8 @@ from typing import Any
 
 import yaml
 
+from haulout.app import manifests
+from haulout.app.manifests import Installation
 from haulout.drain import cordon
 from haulout.drain.lifecycle import NodeCondition
 from haulout.kube.client import Client
@@ -43,6 +45,7 @@ PLURAL = NODE_MAINTENANCES.plural
 DEFINITION: RawObject = yaml.safe_load(definition())
 NAME = "patch"
 LEASES = "medik8s-leases"
+RIGHTS = manifests.permissions(Installation(image="example/haulout"))
 EXCLUDE_LABEL = holding.EXCLUDE_LABEL
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
@@ -65,8 +68,8 @@ async def operate(client: Client, *, settings: Settings | None = None) -> None:
 
 
 def maintained(plan: ClusterPlan) -> ClusterPlan:
-    """Return the plan of a cluster that knows NodeMaintenances."""
-    return plan.with_definition(DEFINITION)
+    """Return the plan of a cluster that knows NodeMaintenances, where the operator has the rights that we ship."""
+    return plan.with_definition(DEFINITION).with_rights(*RIGHTS)
 
 
 def blocked_on(plan: ClusterPlan, *nodes: str) -> ClusterPlan:
