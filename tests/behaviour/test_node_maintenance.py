@@ -22,6 +22,7 @@ from support.maintaining import (
     a_lease,
     blocked_on,
     countermand,
+    entitled,
     events,
     has_lease,
     invariants,
@@ -31,7 +32,6 @@ from support.maintaining import (
     is_taken,
     last_error,
     lease,
-    maintained,
     operate,
     order,
     over,
@@ -73,7 +73,7 @@ async def steal_lease(cluster: LiveCluster, node: str) -> None:
 async def test_the_first_status_tells_which_pods_are_there_before_any_leaves(a_cluster: Plans) -> None:
     """A01, A02: the counters are not touched again."""
     pods = [a_pod(f"shop/cart-{number}", on="n1") for number in range(2)]
-    async with maintained(a_cluster()).with_nodes(2).with_objects(*pods).upholding(*invariants()).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(2).with_objects(*pods).upholding(*invariants()).running() as cluster:
         began = cluster.clock.now().replace(microsecond=0)
         cluster.run(operate)
         await order(cluster, "n1")
@@ -94,7 +94,7 @@ def statuses(cluster: LiveCluster) -> list[RawObject]:
 
 async def test_a_node_is_emptied_and_taken_out_of_service(a_cluster: Plans) -> None:
     """A06, A28, A30."""
-    plan = maintained(a_cluster()).with_nodes(3).with_deployment("shop/cart", replicas=4).upholding(*invariants())
+    plan = entitled(a_cluster()).with_nodes(3).with_deployment("shop/cart", replicas=4).upholding(*invariants())
     async with plan.running() as cluster:
         there = len(cluster.pods_on("n1"))
         assert there
@@ -117,7 +117,7 @@ async def test_a_node_is_emptied_and_taken_out_of_service(a_cluster: Plans) -> N
 
 async def test_the_lease_of_the_node_is_held(a_cluster: Plans) -> None:
     """A29, A03: the lease is the node's, and goes with it."""
-    async with maintained(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
         began = cluster.clock.now()
         cluster.run(operate)
         await order(cluster, "n1")
@@ -133,7 +133,7 @@ async def test_the_lease_of_the_node_is_held(a_cluster: Plans) -> None:
 
 async def test_a_node_that_is_let_go_is_as_it_was(a_cluster: Plans) -> None:
     """A04, A05, A07, A31."""
-    async with maintained(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
         await cluster.change("nodes", "n1", spec={"taints": [FOREIGN]}, metadata={"labels": {"rack": "7"}})
         await cluster.eventually(lambda: taints(cluster, "n1"), becomes={"dummy-key:PreferNoSchedule"})
         cluster.run(operate)
@@ -154,7 +154,7 @@ async def test_a_node_that_is_let_go_is_as_it_was(a_cluster: Plans) -> None:
 
 async def test_a_maintenance_of_a_missing_node_fails_and_says_so(a_cluster: Plans) -> None:
     """A08."""
-    async with maintained(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
         cluster.run(operate)
         await order(cluster, "non-existing")
         await cluster.eventually(lambda: phase(cluster), becomes="Failed")
@@ -175,7 +175,7 @@ async def test_a_long_drain_is_told_in_the_words_that_scripts_look_for(
     caplog.set_level(logging.INFO, logger="haulout.maintenance")
     is_real = a_cluster().control_plane is not None
     slow = a_pod("shop/slow", on="n1", grace=80, act={"stop-seconds": "3" if is_real else "70"})
-    async with maintained(a_cluster()).with_nodes(2).with_objects(slow).upholding(*invariants()).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(2).with_objects(slow).upholding(*invariants()).running() as cluster:
         cluster.run(operate)
         await order(cluster, "n1")
         await told_success(cluster)
@@ -189,7 +189,7 @@ async def test_a_long_drain_is_told_in_the_words_that_scripts_look_for(
 async def test_a_node_that_another_system_works_on_is_waited_for(a_cluster: Plans) -> None:
     """A09, A10."""
     pods = [a_pod(f"shop/cart-{number}", on="n1") for number in range(2)]
-    async with maintained(a_cluster()).with_nodes(2).with_objects(*pods).upholding(*invariants()).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(2).with_objects(*pods).upholding(*invariants()).running() as cluster:
         await cluster.create(a_lease("n1", holder=REMEDIATION, now=cluster.clock.now()))
         cluster.run(operate)
         await order(cluster, "n1")
@@ -217,7 +217,7 @@ async def draining_half(cluster: LiveCluster) -> None:
 
 
 def half_blocked(a_cluster: Plans) -> ClusterPlan:
-    plan = blocked_on(maintained(a_cluster()).with_nodes(2), "n1")
+    plan = blocked_on(entitled(a_cluster()).with_nodes(2), "n1")
     return plan.with_objects(a_pod("shop/free", on="n1")).upholding(*invariants())
 
 
@@ -264,7 +264,7 @@ async def test_a_lease_that_is_lost_for_good_ends_the_maintenance(a_cluster: Pla
 
 async def test_a_maintenance_that_others_keep_alive_lets_go_of_its_node(a_cluster: Plans) -> None:
     """A13."""
-    async with maintained(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
         cluster.run(operate)
         await order(cluster, "n1", meta={"finalizers": ["example.com/other"]})
         await succeeded(cluster)
@@ -281,7 +281,7 @@ async def test_a_maintenance_that_others_keep_alive_lets_go_of_its_node(a_cluste
 
 async def test_pods_find_their_way_back(a_cluster: Plans) -> None:
     """A31: the node takes pods again."""
-    async with maintained(a_cluster()).with_nodes(1).with_deployment("shop/cart", replicas=1).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(1).with_deployment("shop/cart", replicas=1).running() as cluster:
         cluster.run(operate)
         await order(cluster, "n1")
         await succeeded(cluster)

@@ -22,6 +22,7 @@ from support.maintaining import (
     a_maintenance,
     blocked_on,
     countermand,
+    entitled,
     events,
     has_lease,
     invariants,
@@ -30,7 +31,6 @@ from support.maintaining import (
     is_gone,
     is_taken,
     last_error,
-    maintained,
     operate,
     order,
     over,
@@ -59,7 +59,7 @@ CORDON_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule
 
 async def test_a_replacement_under_the_same_name_on_another_node_is_left_alone(a_cluster: Plans) -> None:
     """B01."""
-    plan = maintained(a_cluster()).with_nodes(2).with_stateful_set("shop/db", replicas=1, budget=1)
+    plan = entitled(a_cluster()).with_nodes(2).with_stateful_set("shop/db", replicas=1, budget=1)
     async with plan.upholding(*invariants()).running() as cluster:
         node = cluster.get("pods", "shop/db-0")["spec"]["nodeName"]
         cluster.run(operate)
@@ -77,7 +77,7 @@ async def test_a_replacement_under_the_same_name_on_another_node_is_left_alone(a
 
 
 async def test_what_blocks_is_told_with_its_owner_and_what_to_do(a_cluster: Plans) -> None:
-    async with blocked_on(maintained(a_cluster()).with_nodes(1), "n1").running() as cluster:
+    async with blocked_on(entitled(a_cluster()).with_nodes(1), "n1").running() as cluster:
         cluster.run(operate)
         await order(cluster, "n1")
         await is_blocked(cluster)
@@ -94,7 +94,7 @@ async def test_a_maintenance_deleted_while_it_is_blocked_ends_within_seconds_bes
 ) -> None:
     """B05."""
     names = [f"n{number}" for number in range(1, 12)]
-    plan = blocked_on(maintained(a_cluster()).with_nodes(len(names)), *names).upholding(*invariants())
+    plan = blocked_on(entitled(a_cluster()).with_nodes(len(names)), *names).upholding(*invariants())
     async with plan.running() as cluster:
         cluster.run(operate)
         for name in names:
@@ -111,7 +111,7 @@ async def test_a_maintenance_deleted_while_it_is_blocked_ends_within_seconds_bes
 
 async def test_a_pod_that_comes_after_success_is_made_to_leave_too(a_cluster: Plans) -> None:
     """B09."""
-    async with maintained(a_cluster()).with_nodes(2).upholding(*invariants()).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(2).upholding(*invariants()).running() as cluster:
         cluster.run(operate)
         await order(cluster, "n1")
         await succeeded(cluster)
@@ -122,7 +122,7 @@ async def test_a_pod_that_comes_after_success_is_made_to_leave_too(a_cluster: Pl
 
 
 async def test_another_policy_counts_from_the_moment_it_is_written(a_cluster: Plans) -> None:
-    plan = blocked_on(maintained(a_cluster()).with_nodes(2), "n1")
+    plan = blocked_on(entitled(a_cluster()).with_nodes(2), "n1")
     async with plan.running() as cluster:
         cluster.run(operate)
         await order(cluster, "n1")
@@ -135,7 +135,7 @@ async def test_another_policy_counts_from_the_moment_it_is_written(a_cluster: Pl
 
 async def test_a_drain_that_runs_out_of_time_fails_and_is_tried_again_when_it_is_edited(a_cluster: Plans) -> None:
     """Failed is left by an edit of the object, and the node is held meanwhile."""
-    plan = blocked_on(maintained(a_cluster()).with_nodes(2), "n1").upholding(*invariants())
+    plan = blocked_on(entitled(a_cluster()).with_nodes(2), "n1").upholding(*invariants())
     async with plan.running() as cluster:
         cluster.run(operate)
         await order(cluster, "n1", drain={"timeout": "2s"})
@@ -157,7 +157,7 @@ async def test_a_drain_that_runs_out_of_time_fails_and_is_tried_again_when_it_is
 
 async def test_a_node_cordoned_by_a_person_before_stays_cordoned(a_cluster: Plans) -> None:
     """B06."""
-    async with maintained(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
         await cluster.cordon("n1")
         await cluster.eventually(lambda: "node.kubernetes.io/unschedulable:NoSchedule" in taints(cluster, "n1"))
         cluster.run(operate)
@@ -172,7 +172,7 @@ async def test_a_node_cordoned_by_a_person_before_stays_cordoned(a_cluster: Plan
 
 async def test_a_label_and_a_taint_that_were_there_before_are_kept(a_cluster: Plans) -> None:
     """B07."""
-    async with maintained(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
         await cluster.change(
             "nodes", "n1", spec={"taints": [DRAIN_TAINT]}, metadata={"labels": {EXCLUDE_LABEL: "true"}}
         )
@@ -188,7 +188,7 @@ async def test_a_label_and_a_taint_that_were_there_before_are_kept(a_cluster: Pl
 
 async def test_what_somebody_undoes_during_a_maintenance_is_restored_and_told(a_cluster: Plans) -> None:
     """B08."""
-    async with maintained(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(1).upholding(*invariants()).running() as cluster:
         cluster.run(operate)
         await order(cluster, "n1")
         await succeeded(cluster)
@@ -201,7 +201,7 @@ async def test_what_somebody_undoes_during_a_maintenance_is_restored_and_told(a_
 
 async def test_two_maintenances_of_one_node_share_it_until_the_last_is_deleted(a_cluster: Plans) -> None:
     """B11: with no webhook to refuse the second."""
-    plan = maintained(a_cluster()).with_nodes(2).with_objects(a_pod("shop/cart", on="n1")).upholding(*invariants())
+    plan = entitled(a_cluster()).with_nodes(2).with_objects(a_pod("shop/cart", on="n1")).upholding(*invariants())
     async with plan.running() as cluster:
         cluster.run(operate)
         await asyncio.gather(order(cluster, "n1", name="a"), order(cluster, "n1", name="b"))
@@ -223,7 +223,7 @@ async def test_two_maintenances_of_one_node_share_it_until_the_last_is_deleted(a
 async def test_taints_that_others_change_at_the_same_time_are_not_lost(a_cluster: Plans) -> None:
     """B15."""
     wanted = {f"example.com/t{number}:PreferNoSchedule" for number in range(8)}
-    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
 
         async def taint(number: int) -> bool:
             node = await cluster.me.get(NODES.of(RawObject), "n1")
@@ -256,7 +256,7 @@ async def test_taints_that_others_change_at_the_same_time_are_not_lost(a_cluster
 
 async def test_what_the_node_maintenance_operator_has_begun_is_taken_over(a_cluster: Plans) -> None:
     """Nothing happens to the node, and when the object is deleted all that the other operator did is undone."""
-    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
+    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
         await cluster.create(a_maintenance("n1", meta={"finalizers": ["foregroundDeleteNodeMaintenance"]}))
         await cluster.me.patch(RESOURCES[PLURAL], NAME, merge_patch({"status": NMO}), subresource="status")
         spec = {"unschedulable": True, "taints": [CORDON_TAINT, DRAIN_TAINT]}
@@ -273,7 +273,7 @@ async def test_what_the_node_maintenance_operator_has_begun_is_taken_over(a_clus
 
 
 async def test_a_successor_goes_on_where_an_operator_was_killed(a_cluster: Plans) -> None:
-    plan = blocked_on(maintained(a_cluster()).with_nodes(2), "n1").with_objects(a_pod("shop/free", on="n1"))
+    plan = blocked_on(entitled(a_cluster()).with_nodes(2), "n1").with_objects(a_pod("shop/free", on="n1"))
     async with plan.upholding(*invariants()).running() as cluster:
         operator = cluster.run(operate)
         await order(cluster, "n1")
@@ -290,7 +290,7 @@ async def test_a_successor_goes_on_where_an_operator_was_killed(a_cluster: Plans
 
 
 async def test_a_restart_changes_nothing_about_a_maintenance_that_has_succeeded(a_cluster: Plans) -> None:
-    plan = maintained(a_cluster()).with_nodes(2).with_objects(a_pod("shop/free", on="n1"))
+    plan = entitled(a_cluster()).with_nodes(2).with_objects(a_pod("shop/free", on="n1"))
     async with plan.running() as cluster:
         operator = cluster.run(operate)
         await order(cluster, "n1", drain={"timeout": "1m"})

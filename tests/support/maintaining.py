@@ -68,8 +68,13 @@ async def operate(client: Client, *, settings: Settings | None = None) -> None:
 
 
 def maintained(plan: ClusterPlan) -> ClusterPlan:
-    """Return the plan of a cluster that knows NodeMaintenances, where the operator has the rights that we ship."""
-    return plan.with_definition(DEFINITION).with_rights(*RIGHTS)
+    """Return the plan of a cluster that knows NodeMaintenances."""
+    return plan.with_definition(DEFINITION)
+
+
+def entitled(plan: ClusterPlan) -> ClusterPlan:
+    """Return the same where the operator may do what the roles say that we ship, and nothing else."""
+    return maintained(plan).with_rights(*RIGHTS)
 
 
 def blocked_on(plan: ClusterPlan, *nodes: str) -> ClusterPlan:

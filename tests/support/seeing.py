@@ -9,13 +9,14 @@ import msgspec
 
 from haulout.core.virtual import EPOCH
 from haulout.drain import cordon
+from haulout.drain.keeper import Kept
 from haulout.drain.policy import Policy
 from haulout.drain.progress import Ending, Outcome, PodProgress, Progress, State
 from haulout.kube.objects import Lease, Node, RawObject
 from haulout.maintenance.holding import WISHES, owner_name
 from haulout.maintenance.lease import HOLDER
 from haulout.maintenance.resource import FINALIZER, NodeMaintenance
-from haulout.maintenance.seen import DrainSeen, Seen
+from haulout.maintenance.seen import Seen
 
 NOW = EPOCH
 HOUR = timedelta(hours=1)
@@ -109,7 +110,7 @@ def a_drain(
     policy: Policy | None = None,
     node: str = "n1",
     **progress: Any,
-) -> DrainSeen:
+) -> Kept:
     """Return how a drain stands in which these pods are still to leave."""
     rows = tuple(PodProgress(pod=pod, uid=f"uid-of-{pod}", state=State.EVICTING, words="is asked") for pod in pods)
     total = gone + len(rows)
@@ -118,7 +119,7 @@ def a_drain(
         is_known=True,
     )  # fmt: skip
     stands = replace(stands, **progress)
-    return DrainSeen(
+    return Kept(
         node_uid=f"uid-of-{node}",
         policy=Policy.like_nmo() if policy is None else policy,
         progress=stands,

@@ -128,6 +128,11 @@ class Drains:
         if self._running.get(key) is running:
             del self._running[key]
 
+    def has_ended(self, key: str) -> bool:
+        """Tell whether a drain is over, or its node is empty; also if there is none."""
+        running = self._running.get(key)
+        return running is None or bool(running.outcome or running.drain.outcome or running.crash)
+
     def seen(self, key: str) -> Kept | None:
         """Return how it stands with a drain; raise what ended it against its will."""
         running = self._running.get(key)

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from haulout.drain.keeper import Drains
 from haulout.errors import Conflict, HauloutError, KubeError, LockHeld, NotFound
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -23,9 +24,8 @@ from haulout.kube.resources import NODES
 from haulout.maintenance import etcd, quorum
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance.decision import decide
-from haulout.maintenance.drains import Drains
 from haulout.maintenance.performing import Performer
-from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Status
+from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Phase, Status
 from haulout.maintenance.seen import Decision, Seen, Stray
 from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us, holders
 from haulout.maintenance.status import BLOCKED_AFTER, change_of, describe
@@ -73,7 +73,7 @@ class Controller:
             self._work, clock=client.clock, random=client.random, workers=_WORKERS, name="NodeMaintenance"
         )
         self._sight = Sight(client, lease_namespace=self.settings.lease_namespace)
-        self._drains = Drains(client, changed=self._queue.add)
+        self._drains = Drains(client, changed=self._note_drain)
         self._performer = Performer(
             client,
             self._sight,
@@ -128,6 +128,16 @@ class Controller:
             self._queue.add(maintenance.name)
         for owner in () if new is None else holders(new):
             self._queue.add(owner)  # it may be gone, and that is to be told
+
+    def _note_drain(self, name: str) -> None:
+        """Look at a drain that tells something new: when that may be written, or at once if another phase begins."""
+        maintenance, written_at = self._sight.maintenances.get(name), self._status_written_at.get(name)
+        is_going_on = maintenance is not None and maintenance.status.phase == Phase.RUNNING
+        if written_at is None or not is_going_on or self._drains.has_ended(name):
+            self._queue.add(name)
+            return
+        due_in = _STATUS_AT_MOST_EVERY - timedelta(seconds=self._clock.monotonic() - written_at)
+        self._queue.wake_at(name, self._clock.now() + due_in)
 
     def _note_lease(self, old: Lease | None, new: Lease | None) -> None:
         name = (new or old or Lease()).name

@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 
 from haulout.drain import cordon, document
 from haulout.drain.cordon import BadMark
+from haulout.drain.keeper import Kept
 from haulout.drain.lifecycle import Stage
 from haulout.drain.memory import Checkpoint
 from haulout.drain.policy import Policy
@@ -36,7 +37,7 @@ from haulout.maintenance.holding import (
     publish,
 )
 from haulout.maintenance.resource import FINALIZER, ConditionType, NodeMaintenance, Phase
-from haulout.maintenance.seen import Cause, Decision, DrainSeen, Failure, Seen
+from haulout.maintenance.seen import Cause, Decision, Failure, Seen
 from haulout.maintenance.steps import (
     Accept,
     AddFinalizer,
@@ -263,11 +264,11 @@ def _stage(seen: Seen, failure: Failure | None) -> Stage:
     return Stage.DRAINED if outcome.is_drained else Stage.STUCK
 
 
-def _is_under_way(drain: DrainSeen | None) -> bool:
+def _is_under_way(drain: Kept | None) -> bool:
     return drain is not None and not drain.is_waiting
 
 
-def _is_running(drain: DrainSeen) -> bool:
+def _is_running(drain: Kept) -> bool:
     return drain.outcome is None or drain.outcome.is_drained
 
 

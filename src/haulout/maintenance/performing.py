@@ -7,6 +7,8 @@ import logging
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from haulout.drain.evictionrequests import Owner
+from haulout.drain.keeper import Drains
 from haulout.errors import AlreadyExists, Conflict, Forbidden, KubeError, LeadershipLost, LockHeld, NotFound
 from haulout.kube import leases, locks
 from haulout.kube.client import Client
@@ -15,7 +17,6 @@ from haulout.kube.patches import merge_patch, strategic_patch
 from haulout.kube.resources import LEASES, NAMESPACES, NODES
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance import steps
-from haulout.maintenance.drains import Drains
 from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, NodeMaintenance, Status
 from haulout.maintenance.seen import Decision, Seen
 from haulout.maintenance.sight import MaintenanceGone, Sight
@@ -207,7 +208,15 @@ class Performer:
         name = seen.maintenance.name
         match step:
             case steps.StartDrain(policy, checkpoint):
-                self._drains.start(seen.maintenance, _present(seen), policy, checkpoint)
+                self._drains.start(
+                    name,
+                    _present(seen),
+                    policy,
+                    owner=_owner(seen.maintenance),
+                    checkpoint=checkpoint,
+                    waiting=True,
+                    lasting=True,
+                )
             case steps.ChangePolicy(policy):
                 self._drains.change(name, policy)
             case steps.BeginDrain():
@@ -221,3 +230,14 @@ def _present(seen: Seen) -> Node:
     if seen.node is None:
         raise RuntimeError(f"there is no node {seen.maintenance.node} to do that with")
     return seen.node
+
+
+def _owner(maintenance: NodeMaintenance) -> Owner:
+    """Return on whose behalf pods are asked to leave: what was asked goes when the maintenance is deleted."""
+    reference = {
+        "apiVersion": NODE_MAINTENANCES.api_version,
+        "kind": NODE_MAINTENANCES.kind,
+        "name": maintenance.name,
+        "uid": maintenance.uid,
+    }
+    return Owner(name=f"{NODE_MAINTENANCES.kind}.{maintenance.name}", reference=reference)

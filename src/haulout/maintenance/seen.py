@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from haulout.drain.policy import Policy
-from haulout.drain.progress import Outcome, Progress
+from haulout.drain.keeper import Kept
 from haulout.kube.objects import Lease, Node
 from haulout.maintenance.lease import Tenure, tenure
 from haulout.maintenance.resource import NodeMaintenance
@@ -24,18 +23,6 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DrainSeen:
-    """How it stands with the drain of a maintenance."""
-
-    node_uid: str
-    policy: Policy
-    progress: Progress
-    outcome: Outcome | None = None  # the node is empty, or the drain has ended
-    is_waiting: bool = False
-    on_node: int = 0  # all pods
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Stray:
     """A node that is held in the name of a maintenance which names another one by now."""
 
@@ -51,7 +38,7 @@ class Seen:
     now: datetime
     node: Node | None = None
     lease: Lease | None = None
-    drain: DrainSeen | None = None
+    drain: Kept | None = None
     rivals: tuple[NodeMaintenance, ...] = ()  # other maintenances of the same node
     objection: str = ""  # why the node may not be taken out of service now
     restored_at: datetime | None = None  # when somebody had undone what we hold, and we did it again

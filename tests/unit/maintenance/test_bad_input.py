@@ -22,8 +22,10 @@ from support.maintaining import (
     LEASES,
     NAME,
     PLURAL,
+    RIGHTS,
     blocked_on,
     countermand,
+    entitled,
     events,
     has_lease,
     invariants,
@@ -211,6 +213,23 @@ async def test_leases_whose_namespace_is_deleted_are_made_again(clock: Clock) ->
         await cluster.delete("poddisruptionbudgets", "shop/on-n1")
         await succeeded(cluster)
         assert "lastError" not in status(cluster)
+        await over(cluster)
+
+
+async def test_with_the_namespace_of_the_leases_goes_our_role_in_it_which_is_told_until_it_is_back(
+    clock: Clock,
+) -> None:
+    plan = entitled(blocked_on(a_cluster(clock).with_nodes(2), "n1"))
+    async with plan.on_the_sandbox() as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await is_blocked(cluster)
+        await cluster.delete("namespaces", LEASES)
+        await cluster.eventually(lambda: "forbidden" in status(cluster).get("lastError", ""))
+        assert is_taken(cluster, "n1")
+        for role in RIGHTS:
+            cluster.api.put(role)
+        await cluster.eventually(lambda: has_lease(cluster, "n1"), within=LONG)
         await over(cluster)
 
 
