@@ -44,7 +44,11 @@ class DurationError(ValueError):
 
 def parse(text: str) -> timedelta:
     """Return the duration that `text` names, cut to whole microseconds."""
-    nanoseconds = parse_nanoseconds(text)
+    return from_nanoseconds(parse_nanoseconds(text))
+
+
+def from_nanoseconds(nanoseconds: int) -> timedelta:
+    """Return so many nanoseconds, cut to whole microseconds."""
     microseconds = abs(nanoseconds) // 1_000
     return timedelta(microseconds=-microseconds if nanoseconds < 0 else microseconds)
 

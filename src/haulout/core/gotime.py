@@ -1,0 +1,94 @@
+"""Instants as Go writes them: RFC 3339 with up to nine digits of a second.
+
+`datetime` knows no nanoseconds, no year 0 and no text. A `GoTime` keeps the text it was read from, so that what nobody
+changed is written as it was, and compares by the instant it names, to the nanosecond.
+"""
+
+import re
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from functools import total_ordering
+
+_SHAPE = re.compile(
+    r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{1,2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?(?:Z|([+-])([0-9]{2}):([0-9]{2}))"
+)
+_EXPECTED = "expected an instant such as 2024-05-01T10:00:00.123456789Z"
+_SECOND = 1_000_000_000
+_DAYS = (31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True, eq=False)
+class GoTime:
+    """An instant, and how it was written."""
+
+    text: str
+    nanoseconds: int = field(repr=False)  # since 1970
+
+    @property
+    def instant(self) -> datetime:
+        """Return it in UTC, cut to microseconds; what lies before the year 1 or after 9999 is cut to these."""
+        try:
+            return _EPOCH + timedelta(microseconds=self.nanoseconds // 1_000)
+        except OverflowError:
+            return datetime.min.replace(tzinfo=UTC) if self.nanoseconds < 0 else datetime.max.replace(tzinfo=UTC)
+
+    @property
+    def is_never(self) -> bool:
+        """Tell whether it is Go's zero time, which stands for "never"."""
+        return self.nanoseconds == NEVER.nanoseconds
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, GoTime) and self.nanoseconds == other.nanoseconds
+
+    def __lt__(self, other: "GoTime") -> bool:
+        return self.nanoseconds < other.nanoseconds
+
+    def __hash__(self) -> int:
+        return hash(self.nanoseconds)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def parse(text: str) -> GoTime:
+    """Return the instant that `text` names, as time.Time's UnmarshalJSON reads it; raises ValueError.
+
+    A zone that is a day or more from UTC is refused: Go reads it, but cannot write it again.
+    """
+    shape = _SHAPE.fullmatch(text)
+    if shape is None:
+        raise ValueError(f"{_EXPECTED}, found {text!r}")
+    year, month, day, hour, minute, second = (int(shape[at]) for at in range(1, 7))
+    offset_hours, offset_minutes = int(shape[9] or 0), int(shape[10] or 0)
+    is_date = 1 <= month <= len(_DAYS) and 1 <= day <= _days_in(year, month)
+    is_time = hour < 24 and minute < 60 and second < 60  # noqa: PLR2004 - a day is what it is
+    if not (is_date and is_time and offset_hours < 24 and offset_minutes < 60):  # noqa: PLR2004 - the same
+        raise ValueError(f"{_EXPECTED}, found {text!r}, which is on no calendar")
+    offset = (offset_hours * 3600 + offset_minutes * 60) * (-1 if shape[8] == "-" else 1)
+    seconds = _days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second - offset
+    return GoTime(text, seconds * _SECOND + int((shape[7] or "")[:9].ljust(9, "0")))
+
+
+def at(instant: datetime) -> GoTime:
+    """Return an instant as Go writes it in UTC: as many digits of a second as it needs."""
+    in_utc = instant.astimezone(UTC)
+    fraction = f".{in_utc.microsecond:06}".rstrip("0").rstrip(".")
+    text = f"{in_utc.replace(tzinfo=None, microsecond=0).isoformat()}{fraction}Z"
+    return GoTime(text, (in_utc - _EPOCH) // timedelta(microseconds=1) * 1_000)
+
+
+def _days_in(year: int, month: int) -> int:
+    is_leap = year % 4 == 0 and (year % 100 != 0 or year % 400 == 0)
+    return _DAYS[month - 1] + (month == 2 and is_leap)  # noqa: PLR2004 - February
+
+
+def _days_since_1970(year: int, month: int, day: int) -> int:
+    # Year 0 is one that `date` does not know: it is as long as 400, four centuries of 146,097 days before.
+    if year == 0:
+        return datetime(400, month, day, tzinfo=UTC).toordinal() - 146_097 - _EPOCH.toordinal()
+    return datetime(year, month, day, tzinfo=UTC).toordinal() - _EPOCH.toordinal()
+
+
+NEVER = parse("0001-01-01T00:00:00Z")
