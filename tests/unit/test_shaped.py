@@ -197,3 +197,8 @@ def test_a_complaint_about_the_whole_finds_its_line() -> None:
     assert str(found.wrong("cats[1].name", "sleeps")) == "home.yaml:4: cats[1].name: sleeps"
     assert str(found.wrong("cats[1].lives", "too few")) == "home.yaml:4: cats[1].lives: too few"
     assert str(found.wrong("dogs", "missing")) == "home.yaml: dogs: missing"
+
+
+def test_a_file_that_is_nested_too_deep_is_refused_and_does_not_end_the_process() -> None:
+    with pytest.raises(ConfigError, match="expected at most 100 values inside each other"):
+        shaped.read(b"[" * 300_000, Cat, file="cat.yaml")

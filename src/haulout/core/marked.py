@@ -4,7 +4,7 @@ PyYAML's nodes carry marks: whoever reads them, instead of the values they stand
 it looks like. JSON is YAML, so it passes the same way. Dates are text, as to Kubernetes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import yaml
@@ -13,6 +13,7 @@ from yaml.constructor import SafeConstructor
 from haulout.errors import ConfigError
 
 TEXTS = {"str", "value"}
+_DEEPEST = 100
 _TAG = "tag:yaml.org,2002:"
 # What a plain scalar looks like to YAML, in words.
 _KINDS = {"bool": "true or false", "int": "a number", "float": "a number", "null": "nothing", "binary": "binary data"}
@@ -20,15 +21,40 @@ _KINDS = {"bool": "true or false", "int": "a number", "float": "a number", "null
 
 def first_node(data: bytes, *, file: str, error: type[ConfigError] = ConfigError) -> yaml.Node | None:
     """Return the first document that `data` holds, or None if it holds nothing; raises `error`."""
+    text = text_of(data, file=file, error=error)
     try:
-        loader = JsonLoader(data.decode("utf-8-sig"))
+        for _ in first_events(text, file=file, error=error):
+            pass  # only to be sure of the depth
+        loader = JsonLoader(text)
         node = loader.get_node() if loader.check_node() else None
+    except yaml.YAMLError as problem:
+        raise unreadable(problem, file=file, error=error) from None
+    return None if node is None or kind_of(node) == "null" else node
+
+
+def text_of(data: bytes, *, file: str, error: type[ConfigError] = ConfigError) -> str:
+    """Return the text that a file holds; raises `error`."""
+    try:
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as problem:
         line = data.count(b"\n", 0, problem.start) + 1
         raise error("expected YAML or JSON, found bytes that are no text", file=file, line=line) from None
-    except yaml.YAMLError as problem:
-        raise _unreadable(problem, file, error) from None
-    return None if node is None or kind_of(node) == "null" else node
+
+
+def first_events(text: str, *, file: str, error: type[ConfigError] = ConfigError) -> Iterator[yaml.Event]:
+    """Yield the first document in `text` as events, if it is not nested too deep; raises `error` and YAMLError.
+
+    The C library composes nodes by recursion: what is nested deep enough would end the process.
+    """
+    depth = 0
+    for event in yaml.parse(text, Loader=yaml.CSafeLoader):
+        yield event
+        if isinstance(event, yaml.DocumentEndEvent):
+            return
+        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if depth > _DEEPEST:
+            problem = f"expected at most {_DEEPEST} values inside each other, found more"
+            raise error(problem, file=file, line=event.start_mark.line + 1 if event.start_mark else None)
 
 
 def line_of(node: yaml.Node) -> int:
@@ -111,7 +137,8 @@ JsonLoader.yaml_implicit_resolvers = {
 }
 
 
-def _unreadable(problem: yaml.YAMLError, file: str, error: type[ConfigError]) -> ConfigError:
+def unreadable(problem: yaml.YAMLError, *, file: str, error: type[ConfigError] = ConfigError) -> ConfigError:
+    """Return what PyYAML says about a file as an error of ours."""
     mark = getattr(problem, "problem_mark", None)
     said = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "it cannot be parsed"
     cut = "; the file seems to be cut off" if "end" in said and "stream" in said else ""

@@ -74,6 +74,11 @@ def meant(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {near[0]}?" if near else ""
 
 
+def listed(names: Sequence[str]) -> str:
+    """Return names as a sentence has them: `a, b or c`."""
+    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
+
+
 class _Reader:
     """Reads one file, and notes what is wrong."""
 
@@ -263,7 +268,7 @@ def _expected(kind: inspect.Type) -> str:
         case inspect.UnionType():
             return " or ".join(_expected(each) for each in kind.types if not isinstance(each, inspect.NoneType))
         case inspect.LiteralType():
-            return _listed([str(value) for value in kind.values])
+            return listed([str(value) for value in kind.values])
         case inspect.Metadata():
             return _form(kind).expected
         case inspect.IntType() | inspect.FloatType():
@@ -279,7 +284,3 @@ def _bounds(kind: inspect.IntType | inspect.FloatType) -> str:
 
 def _within(value: float, kind: inspect.IntType | inspect.FloatType) -> bool:
     return (kind.ge is None or value >= kind.ge) and (kind.le is None or value <= kind.le)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else names[0]
