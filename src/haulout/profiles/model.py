@@ -3,8 +3,9 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from haulout.kube.selectors import Selector
 from haulout.profiles.plugin import Check, Need, Notification, Schedule, State, Trigger
 
 P = TypeVar("P")
@@ -31,7 +32,13 @@ class CheckChain:
 
     text: str
     members: tuple[Member[Check], ...]
-    evaluate: Callable[[Mapping[str, bool | None]], bool | None]
+    # Equal texts over equal members say the same, though each has a function of its own.
+    evaluate: Callable[[Mapping[str, bool | None]], bool | None] = field(compare=False, repr=False)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of its members, in the order of the text."""
+        return tuple(member.name for member in self.members)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +68,7 @@ class Profile:
 
     name: str
     states: Mapping[State, StateConfig] = field(default_factory=lambda: dict.fromkeys(State, _NOTHING))
+    selector: Selector | None = None  # nodes that have it though no label says so
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,3 +79,4 @@ class Configuration:
     profiles: Mapping[str, Profile]
     label_filter: tuple[str, ...] = ()
     needs: frozenset[Need] = frozenset()
+    sections: Mapping[str, Any] = field(default_factory=dict)  # what else the file has, for those who know it

@@ -1,0 +1,230 @@
+"""Builds a configuration from a file: instances first, then the profiles whose chains name them.
+
+Everything is tried, even after something was found wrong, so that one look at a file tells all of it. An instance that
+cannot be built still counts as there: chains that name it are not wrong as well.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+from haulout.core import booleans, shaped
+from haulout.core.booleans import BooleanError
+from haulout.errors import ConfigError, ConfigErrors
+from haulout.profiles import reviewing
+from haulout.profiles.config import Loaded, Registries
+from haulout.profiles.dialect import Mapping as MappingValue
+from haulout.profiles.dialect import Scalar, Value, path
+from haulout.profiles.layout import (
+    FileLayout,
+    InstanceLayout,
+    NotificationLayout,
+    ProfileLayout,
+    StateLayout,
+    TransitionLayout,
+)
+from haulout.profiles.model import (
+    CheckChain,
+    Configuration,
+    Member,
+    NotificationMember,
+    Profile,
+    StateConfig,
+    Transition,
+)
+from haulout.profiles.plugin import DEFAULT_PROFILE, Need, State
+from haulout.profiles.reading import Reading, opened
+
+T = TypeVar("T")
+Layout = TypeVar("Layout", InstanceLayout, NotificationLayout)
+
+_BROKEN: Any = object()  # an instance that is there, but wrong
+
+
+def build(
+    data: bytes, registries: Registries, environ: Mapping[str, str], *, file: str, sections: Mapping[str, type]
+) -> Loaded:
+    """Return the configuration that a file holds; raises `ConfigErrors`."""
+    root, reading = opened(data, file=file, environ=environ)
+    layout = reading.read_partly(FileLayout, root, key="", also=sections)
+    builder = _Builder(reading, registries)
+    configuration = builder.configuration(
+        layout,
+        {
+            name: reading.read(cls, root.get(name) if isinstance(root, MappingValue) else None, key=name)
+            for name, cls in sections.items()
+        },
+    )
+    if reading.errors:
+        raise ConfigErrors(_once(reading.errors))
+    reviewing.review(configuration, builder.places, reading)
+    used = reading.resolver.used  # a key that only `${…}` looks at has a use
+    warnings = [each for each in _once(reading.warnings) if each.key not in used]
+    return Loaded(configuration, tuple(sorted(warnings, key=lambda each: each.line or 0)))
+
+
+def _once(complaints: list[ConfigError]) -> list[ConfigError]:
+    # What stands behind several aliases is read for each of them.
+    return list({str(each): each for each in complaints}.values())
+
+
+class _Builder:
+    """Builds the parts of a configuration."""
+
+    def __init__(self, reading: Reading, registries: Registries) -> None:
+        self.places = reviewing.Places()
+        self._reading = reading
+        self._registries = registries
+
+    def configuration(self, layout: FileLayout, sections: Mapping[str, Any]) -> Configuration:
+        """Return the whole, as far as it can be built."""
+        instances = layout.instances
+        checks = self._instances(instances.check, "check", self._registries.checks, self._plugin)
+        notifications = self._instances(instances.notify, "notify", self._registries.notifications, self._notification)
+        triggers = self._instances(instances.trigger, "trigger", self._registries.triggers, self._plugin)
+        chains = _Chains(self._reading, checks, notifications, triggers)
+        profiles = {DEFAULT_PROFILE: Profile(DEFAULT_PROFILE)}
+        for at, each in enumerate(layout.profiles):
+            key = f"profiles[{at}]"
+            self.places.note("profile", each.name, key, self._reading)
+            profiles[each.name] = _profile(each, key, chains)
+        return Configuration(
+            requeue=layout.intervals.requeue,
+            label_filter=layout.dashboard.label_filter,
+            profiles=MappingProxyType(profiles),
+            needs=frozenset().union(*map(_needs, profiles.values())),
+            sections=MappingProxyType(dict(sections)),
+        )
+
+    def _instances(
+        self,
+        layouts: Iterable[Layout],
+        family: str,
+        classes: Mapping[str, type],
+        build_one: Callable[[Layout, str, Mapping[str, type]], T],
+    ) -> dict[str, T]:
+        built: dict[str, T] = {}
+        for at, each in enumerate(layouts):
+            key = f"instances.{family}[{at}]"
+            if not each.name:
+                self._reading.warn(path(key, "name"), "expected a name, found none, so no chain can use this instance")
+            self.places.note(family, each.name, key, self._reading)
+            built[each.name] = build_one(each, key, classes)
+        return built
+
+    def _plugin(self, layout: Any, key: str, classes: Mapping[str, type]) -> Any:
+        if layout.type is None:
+            return _BROKEN
+        plugin = classes.get(layout.type)
+        if plugin is None:
+            hint = shaped.meant(layout.type, classes) or f"; there are {', '.join(sorted(classes))}"
+            self._reading.wrong(path(key, "type"), f"expected a plugin, found {layout.type!r}{hint}")
+            return _BROKEN
+        built = self._reading.read(plugin, layout.config, key=path(key, "config"))
+        return _BROKEN if built is None else built
+
+    def _notification(self, layout: NotificationLayout, key: str, classes: Mapping[str, type]) -> tuple[Any, Any]:
+        plugin = self._plugin(layout, key, classes)
+        schedule_key = path(key, "schedule")
+        by_type = {name.lower(): each for name, each in self._registries.schedules.items()}
+        schedule: Any = _BROKEN
+        if layout.schedule.type is not None:
+            if _is_nothing(layout.schedule.config):
+                self._reading.wrong(path(schedule_key, "config"), "expected a mapping, found nothing; {} is enough")
+            else:
+                lowered = _Typed(layout.schedule.type.lower(), layout.schedule.config)
+                schedule = self._plugin(lowered, schedule_key, by_type)
+        return plugin, schedule
+
+
+@dataclass(frozen=True, slots=True)
+class _Typed:
+    type: str
+    config: Value | None
+
+
+def _is_nothing(value: Value | None) -> bool:
+    return value is None or (isinstance(value, Scalar) and value.value is None)
+
+
+class _Chains:
+    """Makes chains of texts, and tells which of their names are unknown."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        checks: Mapping[str, Any],
+        notifications: Mapping[str, tuple[Any, Any]],
+        triggers: Mapping[str, Any],
+    ) -> None:
+        self._reading = reading
+        self._checks = checks
+        self._notifications = notifications
+        self._triggers = triggers
+
+    def checks(self, text: str | None, key: str) -> CheckChain:
+        """Return the chain of checks that a text is."""
+        expression = self._read(booleans.parse, text, key)
+        if expression is None:
+            return CheckChain(text or "", (), lambda _: False)
+        members = self._members(expression.names, self._checks, "check", key)
+        return CheckChain(expression.text, tuple(members), expression.evaluate)
+
+    def notifications(self, text: str, key: str) -> tuple[NotificationMember, ...]:
+        """Return the chain of notifications that a text is."""
+        names = self._read(booleans.sequence, text, key) or ()
+        members = self._members(names, self._notifications, "notification", key)
+        return tuple(NotificationMember(member.name, *member.plugin) for member in members)
+
+    def triggers(self, text: str, key: str) -> tuple[Member[Any], ...]:
+        """Return the chain of triggers that a text is."""
+        names = self._read(booleans.sequence, text, key) or ()
+        return tuple(self._members(names, self._triggers, "trigger", key))
+
+    def _read(self, parse: Callable[[str], T], text: str | None, key: str) -> T | None:
+        try:
+            return None if text is None else parse(text)
+        except BooleanError as error:
+            self._reading.wrong(key, f"{error} of {text!r}")
+            return None
+
+    def _members(self, names: Iterable[str], known: Mapping[str, Any], family: str, key: str) -> Iterator[Member[Any]]:
+        for name in names:
+            if name in known:
+                yield Member(name, known[name])
+                continue
+            hint = shaped.meant(name, known) or "; instances must have it"
+            self._reading.wrong(key, f"expected the name of a {family} instance, found {name!r}{hint}")
+
+
+def _needs(profile: Profile) -> frozenset[Need]:
+    chains: list[Iterable[Member[Any]]] = []
+    for state in profile.states.values():
+        chains += [state.enter, state.notify]
+        for way in state.transitions:
+            chains += [way.trigger, way.check.members]
+    return frozenset[Need]().union(*(getattr(member.plugin, "needs", ()) for chain in chains for member in chain))
+
+
+def _profile(layout: ProfileLayout, key: str, chains: _Chains) -> Profile:
+    states = {state: _state(layout.state(state), path(key, state.value), chains) for state in State}
+    return Profile(layout.name, MappingProxyType(states), layout.selector)
+
+
+def _state(layout: StateLayout, key: str, chains: _Chains) -> StateConfig:
+    return StateConfig(
+        enter=chains.triggers(layout.enter, path(key, "enter")),
+        notify=chains.notifications(layout.notify, path(key, "notify")),
+        transitions=tuple(
+            _transition(each, f"{key}.transitions[{at}]", chains) for at, each in enumerate(layout.transitions)
+        ),
+    )
+
+
+def _transition(layout: TransitionLayout, key: str, chains: _Chains) -> Transition:
+    return Transition(
+        check=chains.checks(layout.check, path(key, "check")),
+        next=layout.next,
+        trigger=chains.triggers(layout.trigger, path(key, "trigger")),
+    )

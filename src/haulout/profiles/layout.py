@@ -1,0 +1,128 @@
+"""What stands where in a `maintenance.yaml`: the layout of the file, before anything is made of it.
+
+`config` reads a file into these and builds the model from them; the JSON schema for editors comes from here, too.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from haulout.core.shaped import Form
+from haulout.kube import selectors
+from haulout.kube.selectors import Selector
+from haulout.profiles.dialect import Value
+from haulout.profiles.options import RAW, option
+from haulout.profiles.plugin import State
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """How often things happen."""
+
+    requeue: timedelta = option("how long a node may go without being looked at, where a check asks the outside")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what makes no sense."""
+        if self.requeue < timedelta():
+            yield "requeue", "expected a duration that is not negative"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dashboard:
+    """What the dashboard shows."""
+
+    label_filter: tuple[str, ...] = option("keys of node labels that the JSON API and the dashboard show", default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstanceLayout:
+    """A plugin with a name and a configuration."""
+
+    name: str = option("how chains call it", default="")
+    type: str = option("which plugin it is")
+    config: Value | None = option("the plugin's options", default=None, kind=RAW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleLayout:
+    """When a notification is sent."""
+
+    type: str = option("which schedule it is: periodic, scheduled or oneshot")
+    config: Value | None = option("the schedule's options", default=None, kind=RAW)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationLayout:
+    """A notification plugin with a name, a configuration and a schedule."""
+
+    name: str = option("how chains call it", default="")
+    type: str = option("which plugin it is")
+    config: Value | None = option("the plugin's options", default=None, kind=RAW)
+    schedule: ScheduleLayout = option("when it is sent", default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InstancesLayout:
+    """The plugins that chains may name."""
+
+    check: tuple[InstanceLayout, ...] = option("checks", default=())
+    notify: tuple[NotificationLayout, ...] = option("notifications", default=())
+    trigger: tuple[InstanceLayout, ...] = option("triggers", default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransitionLayout:
+    """A way from one state to the next."""
+
+    check: str = option("the checks that have to pass, such as `a && !(b || c)`")
+    next: State = option("the state that it leads to")
+    trigger: str = option("the triggers that run on the way, such as `a && b`", default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateLayout:
+    """What happens in a state."""
+
+    enter: str = option("the triggers that run when the state is entered", default="")
+    notify: str = option("the notifications that are sent in this state", default="")
+    transitions: tuple[TransitionLayout, ...] = option("the ways out of this state", default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileLayout:
+    """A profile: what happens in each state, and which nodes it is for."""
+
+    name: str = option("how the label cloud.sap/maintenance-profile calls it")
+    selector: Selector | None = option(
+        "nodes that have this profile even without that label; only Haulout knows this key",
+        default=None,
+        kind=Form("a label selector such as pool=gpu", selectors.parse),
+    )
+    operational: StateLayout = option("the state of a node that nobody works on", default=None)
+    required: StateLayout = option(
+        "the state of a node that has to be maintained", default=None, key=State.REQUIRED.value
+    )
+    in_maintenance: StateLayout = option(
+        "the state of a node that is worked on", default=None, key=State.IN_MAINTENANCE.value
+    )
+
+    def state(self, state: State) -> StateLayout:
+        """Return what happens in a state."""
+        found: dict[State, Any] = {
+            State.OPERATIONAL: self.operational,
+            State.REQUIRED: self.required,
+            State.IN_MAINTENANCE: self.in_maintenance,
+        }
+        layout: StateLayout = found[state]
+        return layout
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileLayout:
+    """A whole `maintenance.yaml`."""
+
+    intervals: Intervals = option("how often things happen", default=None)
+    dashboard: Dashboard = option("what the dashboard shows", default=None)
+    instances: InstancesLayout = option("the plugins that chains may name", default=None)
+    profiles: tuple[ProfileLayout, ...] = option("the profiles that nodes may have", default=())

@@ -1,0 +1,40 @@
+"""The JSON schema of a whole `maintenance.yaml`, for editors that complete and check while one types."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from haulout.profiles.config import Registries
+from haulout.profiles.layout import FileLayout, InstanceLayout, NotificationLayout, ScheduleLayout
+from haulout.profiles.options import schema
+
+
+def file_schema(registries: Registries) -> dict[str, Any]:
+    """Return the schema of a file that may use these plugins."""
+    found = schema(FileLayout)
+    notification = _of_type(schema(NotificationLayout), registries.notifications)
+    notification["properties"]["schedule"] = _of_type(schema(ScheduleLayout), registries.schedules)
+    found["properties"]["instances"] = {
+        "type": ["object", "null"],
+        "properties": {
+            "check": _list_of(_of_type(schema(InstanceLayout), registries.checks)),
+            "notify": _list_of(notification),
+            "trigger": _list_of(_of_type(schema(InstanceLayout), registries.triggers)),
+        },
+    }
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": "maintenance.yaml", **found}
+
+
+def _list_of(items: dict[str, Any]) -> dict[str, Any]:
+    return {"type": ["array", "null"], "items": items}
+
+
+def _of_type(layout: dict[str, Any], plugins: Mapping[str, type]) -> dict[str, Any]:
+    layout["properties"]["type"] = {"enum": sorted(plugins)}
+    layout["allOf"] = [
+        {
+            "if": {"properties": {"type": {"const": name}}},
+            "then": {"properties": {"config": schema(cls)}},
+        }
+        for name, cls in sorted(plugins.items())
+    ]
+    return layout

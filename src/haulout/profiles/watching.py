@@ -1,0 +1,125 @@
+"""Follows a configuration file, so that an edit takes effect without a restart.
+
+    watched = Watched(path, load=lambda data: config.load(data, registries, environ), clock=clock)
+    loaded = watched.start()                                        # raises ConfigErrors if there is nothing good yet
+    await watched.follow(on_change=…, on_problem=…, on_restored=…)   # for ever
+
+Once a second it asks the system for the file's identity, size and time of change; nothing is read while these stay. A
+mounted ConfigMap is switched by a symbolic link, so the path then leads to another file, which is complete and taken at
+once. A file that is written in place may be caught half-written, so it is read only when it has been left alone for one
+more look.
+
+The last good configuration stays in force while the file is broken or gone. A problem is told once, not every second.
+"""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+from haulout.core.clock import Clock
+from haulout.errors import ConfigErrors
+from haulout.profiles import changes
+from haulout.profiles.config import Loaded, content_of
+
+EVERY = timedelta(seconds=1)
+
+
+class Change(NamedTuple):
+    """A new configuration is in force: what it says, and what is different."""
+
+    loaded: Loaded
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """What the system says about a file, without reading it."""
+
+    file: tuple[int, int]  # another one, once a link is switched
+    size: int
+    changed: int
+
+
+class Watched:
+    """A configuration file, and the last good configuration in it."""
+
+    def __init__(self, path: Path, *, load: Callable[[bytes], Loaded], clock: Clock, every: timedelta = EVERY) -> None:
+        self.loaded: Loaded | None = None
+        self.problem: ConfigErrors | None = None  # with the file as it is now
+        self._path = path
+        self._load = load
+        self._clock = clock
+        self._every = every
+        self._seen: _Look | None = None
+        self._unsettled: _Look | None = None
+        self._content: bytes | None = None
+
+    def start(self) -> Loaded:
+        """Read the file for the first time; raises `ConfigErrors`."""
+        self._seen = self._look()
+        self.loaded = self._read()
+        return self.loaded
+
+    async def follow(
+        self,
+        *,
+        on_change: Callable[[Change], object],
+        on_problem: Callable[[ConfigErrors], object],
+        on_restored: Callable[[], object],
+    ) -> None:
+        """Follow the file until cancelled; callbacks must not wait.
+
+        `on_restored` is called when a problem is gone, before `on_change` if there is one: a file that was put back as
+        it was before makes no change.
+        """
+        while True:
+            await self._clock.sleep(self._every)
+            if not self._is_to_be_read():
+                continue
+            before, had_problem = self.loaded, self.problem
+            try:
+                loaded = self._read()
+            except ConfigErrors as problem:
+                if had_problem is None or str(had_problem) != str(problem):
+                    on_problem(problem)
+                continue
+            self.loaded = loaded
+            if had_problem is not None:
+                on_restored()
+            if before is None or loaded.configuration != before.configuration:
+                differences = changes.between(before.configuration, loaded.configuration) if before else ()
+                on_change(Change(loaded, tuple(differences)))
+
+    def _is_to_be_read(self) -> bool:
+        look = self._look()
+        if look == self._seen:
+            self._unsettled = None
+            return False
+        is_another = look is None or self._seen is None or look.file != self._seen.file
+        if not is_another and look != self._unsettled:
+            self._unsettled = look
+            return False
+        self._seen, self._unsettled = look, None
+        return True
+
+    def _look(self) -> _Look | None:
+        try:
+            found = os.stat(self._path)  # noqa: PTH116 - once a second for ever: without the detour
+        except OSError:
+            return None
+        return _Look((found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns)
+
+    def _read(self) -> Loaded:
+        try:
+            content = content_of(self._path, str(self._path))
+            if content == self._content and self.problem is None and self.loaded is not None:
+                return self.loaded
+            loaded = self._load(content)
+        except ConfigErrors as problem:
+            self.problem = problem
+            raise
+        self._content, self.problem = content, None
+        return loaded
