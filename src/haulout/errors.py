@@ -5,7 +5,8 @@
     ├── ConfigError                 a file makes no sense: names file, line, key and what was expected
     │   ├── ConfigErrors            several things in one file make no sense
     │   ├── KubeconfigError         the way to the cluster is not described well
-    │   └── PolicyError             a drain policy makes no sense: all that is wrong with it
+    │   ├── PolicyError             a drain policy makes no sense: all that is wrong with it
+    │   └── TemplateError           a message template makes no sense, or cannot be filled in: line and column in its text
     ├── OutsideError                something outside of the cluster did not answer, or said no
     ├── LeadershipLost              a write was refused because this process may no longer lead
     ├── LockHeld                    somebody else holds the named lock: who, and until when
@@ -46,13 +47,20 @@ class ConfigError(HauloutError):
     """A file makes no sense."""
 
     def __init__(
-        self, problem: str, *, file: str | None = None, line: int | None = None, key: str | None = None
+        self,
+        problem: str,
+        *,
+        file: str | None = None,
+        line: int | None = None,
+        column: int | None = None,
+        key: str | None = None,
     ) -> None:
         self.problem = problem
         self.file = file
         self.line = line
+        self.column = column
         self.key = key
-        where = ":".join(str(part) for part in (file, line) if part is not None)
+        where = ":".join(str(part) for part in (file, line, column) if part is not None)
         super().__init__(": ".join(part for part in (where, key, problem) if part))
 
 
@@ -74,6 +82,16 @@ class PolicyError(ConfigError):
     def __init__(self, problems: Sequence[str], *, file: str | None = None) -> None:
         self.problems = tuple(problems)
         super().__init__("; ".join(problems), file=file)
+
+
+class TemplateError(ConfigError, ValueError):
+    """A message template makes no sense, or cannot be filled in.
+
+    `file` is the name of the template, `line` and `column` (both from 1) are those of its own text.
+    """
+
+    def __init__(self, problem: str, *, name: str, line: int, column: int) -> None:
+        super().__init__(problem, file=name, line=line, column=column)
 
 
 class OutsideError(HauloutError):
