@@ -6,7 +6,7 @@
     │   ├── ConfigErrors            several things in one file make no sense
     │   ├── KubeconfigError         the way to the cluster is not described well
     │   ├── PolicyError             a drain policy makes no sense: all that is wrong with it
-    │   └── TemplateError           a message template makes no sense, or cannot be filled in: line and column in its text
+    │   └── TemplateError           a message template makes no sense, or cannot be filled in
     ├── OutsideError                something outside of the cluster did not answer, or said no
     ├── LeadershipLost              a write was refused because this process may no longer lead
     ├── LockHeld                    somebody else holds the named lock: who, and until when

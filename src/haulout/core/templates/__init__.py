@@ -11,15 +11,17 @@ line and the column in the template.
 
 from dataclasses import dataclass, field
 
-from haulout.core.templates import times
+from haulout.core.templates.checking import check_tree
 from haulout.core.templates.evaluation import render
 from haulout.core.templates.functions import FUNCTIONS
 from haulout.core.templates.nodes import Tree
 from haulout.core.templates.parser import parse_tree
 from haulout.core.templates.source import Source
+from haulout.core.templates.times import TIME
+from haulout.core.templates.types import Type
 from haulout.errors import TemplateError
 
-__all__ = ["Template", "TemplateError", "parse", "times"]
+__all__ = ["TIME", "Template", "TemplateError", "Type", "check", "parse"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,3 +40,8 @@ def parse(text: str, name: str = "message") -> Template:
     """Return a template; raises `TemplateError`."""
     source = Source(text, name)
     return Template(source, parse_tree(source, functions=frozenset(FUNCTIONS)))
+
+
+def check(template: Template, shape: Type) -> tuple[TemplateError, ...]:
+    """Return all that is wrong with a template for data of a shape, in the order of the text."""
+    return check_tree(template.source, template.tree, shape)

@@ -65,7 +65,9 @@ class _Nothing:
 _NOTHING: Final = _Nothing()
 
 
-class _Left(Exception):  # noqa: N818 - no error: how `break` and `continue` get out of blocks
+class _Left(Exception):
+    """No error: how `break` and `continue` get out of blocks."""
+
     def __init__(self, *, goes_on: bool) -> None:
         self.goes_on = goes_on
 
@@ -263,7 +265,9 @@ class _Run:
         for name, value in reversed(self._variables):
             if name == variable.name:
                 return value
-        raise self._error(variable.at, f"{variable.name} has no value here: it was declared in a block that was not run")
+        raise self._error(
+            variable.at, f"{variable.name} has no value here: it was declared in a block that was not run"
+        )
 
     def _assign(self, name: Name, value: Maybe) -> None:
         for at in range(len(self._variables) - 1, -1, -1):

@@ -1,6 +1,6 @@
 """Times written by example, as Go does it: the layout is how Mon Jan 2 15:04:05 MST 2006 would be written.
 
-    write(moment, "Mon, 02 Jan 2006 15:04 MST")
+write(moment, "Mon, 02 Jan 2006 15:04 MST")
 """
 
 import re

@@ -63,4 +63,4 @@ class Moment:
         return moment
 
 
-ZERO = Moment(int((datetime.min - _EPOCH).total_seconds()))
+ZERO = Moment(-62_135_596_800)  # the first instant of the year 1: Go's time that was never set

@@ -21,7 +21,7 @@ class Name:
 
 @dataclass(frozen=True, slots=True)
 class Dot:
-    """The thing at hand: `.`"""
+    """A dot: the thing at hand."""
 
     at: int
 

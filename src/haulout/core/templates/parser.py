@@ -5,7 +5,7 @@ in, a template that is defined inside another sees none of the other's variables
 says `unexpected X in Y`, this says what was expected instead.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from haulout.core.shaped import meant
@@ -72,6 +72,15 @@ class _Parser:
         self._ranges = 0  # around this place
         self._depth = 0
         self._defined: dict[str, Block] = {}
+        self._statements: dict[str, Callable[[Token], Piece]] = {
+            "if": self._choice,
+            "with": self._choice,
+            "range": self._range,
+            "template": self._include,
+            "block": self._defining_include,
+            "break": self._leave,
+            "continue": self._leave,
+        }
 
     def tree(self) -> Tree:
         """Parse to the end."""
@@ -137,7 +146,8 @@ class _Parser:
                 if self._peek().kind is Kind.END:
                     line, _ = self._source.position(opened.at)
                     raise self._error(
-                        self._peek(), f"expected {{{{end}}}} for the {opened.text} in line {line}, found {Kind.END.value}"
+                        self._peek(),
+                        f"expected {{{{end}}}} for the {opened.text} in line {line}, found {Kind.END.value}",
                     )
                 if self._at_keyword("define"):
                     raise self._error(self._peek(1), f"a template cannot be defined inside of {opened.text}")
@@ -156,19 +166,9 @@ class _Parser:
         word = self._peek()
         if word.kind is not Kind.KEYWORD:
             return Action(word.at, self._pipe("in an action", Kind.CLOSE))
-        self._next()
-        match word.text:
-            case "if" | "with":
-                return self._choice(word)
-            case "range":
-                return self._range(word)
-            case "template":
-                return self._include(word)
-            case "block":
-                return self._defining_include(word)
-            case "break" | "continue":
-                return self._leave(word)
-        raise self._error(word, f"expected a value, found {word.text}")
+        if word.text not in self._statements:
+            raise self._error(word, f"expected a value, found {word.text}")
+        return self._statements[word.text](self._next())
 
     def _choice(self, opened: Token) -> Choice:
         scope = len(self._variables)
@@ -318,7 +318,9 @@ class _Parser:
         if isinstance(operand, Path):
             return Path(operand.at, operand.of, (*operand.names, *names))
         if isinstance(operand, _WITHOUT_FIELDS):
-            raise self._error(names[0].at, f"expected a space, found .{names[0].text} right after a value without fields")
+            raise self._error(
+                names[0].at, f"expected a space, found .{names[0].text} right after a value without fields"
+            )
         return Path(operand.at, operand, tuple(names))
 
     def _term(self) -> Operand:  # noqa: PLR0911 - one line for each kind of term

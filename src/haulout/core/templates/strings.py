@@ -107,7 +107,7 @@ def _meaning(escape: re.Match[str], quote: str) -> tuple[int, str]:
     return number, from_bytes(bytes([number]))
 
 
-def _escaped(character: str, quote: str, *, ascii_only: bool) -> str:  # noqa: PLR0911 - one line for each form
+def _escaped(character: str, quote: str, *, ascii_only: bool) -> str:
     number = ord(character)
     if number in _ESCAPED_BYTES:
         return f"\\x{number & 0xFF:02x}"

@@ -204,6 +204,6 @@ converts(bool, lambda raw: Value(BOOL, raw))  # before int, which it is a kind o
 converts(str, lambda raw: Value(STRING, raw))
 converts(int, _whole)
 converts(float, lambda raw: Value(FLOAT, float(raw)))
-converts(Mapping, lambda raw: Value(ANY_MAP, raw))  # type: ignore[type-abstract]  # isinstance takes it
+converts(Mapping, lambda raw: Value(ANY_MAP, raw))
 converts(list, lambda raw: Value(ANY_LIST, raw))
 converts(tuple, lambda raw: Value(ANY_LIST, raw))
