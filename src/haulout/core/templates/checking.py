@@ -13,9 +13,9 @@ from typing import TypeAlias
 
 from haulout.core.shaped import meant
 from haulout.core.templates import printf, strings
-from haulout.core.templates.evaluation import fits, in_words, member, not_iterable, wrong_method_count
 from haulout.core.templates.functions import FUNCTIONS
 from haulout.core.templates.limits import Budget
+from haulout.core.templates.members import fits, in_words, member, not_iterable, wrong_method_count
 from haulout.core.templates.nodes import (
     Action,
     Block,

@@ -12,6 +12,7 @@ from haulout.core.shaped import meant
 from haulout.core.templates import comparison, printing, strings
 from haulout.core.templates.functions import FUNCTIONS, Builtin
 from haulout.core.templates.limits import MOST_CALLS, Budget, Sink
+from haulout.core.templates.members import fits, in_words, member, not_iterable, wrong_method_count
 from haulout.core.templates.nodes import (
     Action,
     Block,
@@ -48,7 +49,6 @@ from haulout.core.templates.types import (
     Method,
     Type,
     Value,
-    data_of,
     entries,
     of,
     pointed,
@@ -340,6 +340,8 @@ class _Run:
         found = member(type_, name.text)
         if isinstance(found, str):
             raise self._error(name.at, found)
+        if is_nil and isinstance(found, Method) and found.of_nothing is not None and not arguments:
+            return typed(found.result, found.of_nothing)
         if is_nil:
             raise self._error(name.at, f"there is no .{name.text} of nothing: what stands before it is empty")
         if isinstance(found, Method):
@@ -402,52 +404,3 @@ class _Run:
         if not fits(value.type, wanted):
             raise self._error(at, f"expected {in_words(wanted)}, found a value of type {value.type.name}")
         return Value(wanted, value.data)
-
-
-def member(type_: Type, name: str) -> Field | Method | Type | str:
-    """Return the field or method of a type, the type of a map's elements, or what is wrong."""
-    if name in type_.refused:
-        return type_.refused[name]
-    if name in type_.methods:
-        return type_.methods[name]
-    if name in type_.fields:
-        return type_.fields[name]
-    if type_.kind is Kind.MAP and type_.element is not None:
-        return type_.element
-    if type_.kind is Kind.INTERFACE:
-        return ANY
-    known = [*type_.fields, *type_.methods]
-    hint = meant(name, known) or (f"; there are {', '.join(known[:12])}" if known else "; it has no fields")
-    return f"there is no .{name} in {type_.name}{hint}"
-
-
-def not_iterable(type_: Type) -> str:
-    """Return why a range cannot go over a type."""
-    if type_.kind in (Kind.INT, Kind.UINT):
-        return f"range with two variables needs a map or a list, found a value of type {type_.name}"
-    return f"range needs a map, a list or a whole number, found a value of type {type_.name}"
-
-
-def wrong_method_count(name: str, method: Method, count: int) -> str:
-    """Return what is wrong with the number of arguments of a method."""
-    wanted = [in_words(each) for each in method.parameters]
-    expected = f"{len(wanted)} argument{'' if len(wanted) == 1 else 's'}"
-    which = f" ({', '.join(wanted)})" if wanted else ""
-    return f".{name} takes {expected}{which}, found {count}"
-
-
-def fits(type_: Type, wanted: Type) -> bool:
-    """Tell whether a value of a type can be given where another is wanted."""
-    if type_.kind is not wanted.kind:
-        return False
-    if wanted.kind is not Kind.STRUCT:
-        return True
-    return type_ is wanted or type(data_of(type_, None)) is type(data_of(wanted, None)) is not dict
-
-
-def in_words(type_: Type) -> str:
-    """Return what a type is, for people."""
-    return _WORDS.get(type_.name, f"a {type_.name}")
-
-
-_WORDS = {"string": "a text", "bool": "true or false", "float64": "a number", "int": "a whole number"}

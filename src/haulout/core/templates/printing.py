@@ -102,7 +102,7 @@ class Printer:
             return None
         if style.is_source:
             return value.type.source_text(value.data) if value.type.source_text else None
-        is_opaque = value.type.kind is Kind.STRUCT and not value.type.fields
+        is_opaque = all(field.promoted for field in value.type.fields.values()) and value.type.kind is Kind.STRUCT
         if value.type.text is not None and (verb in _TEXT_VERBS or is_opaque):
             return value.type.text(value.data)
         return None

@@ -49,6 +49,7 @@ class Method:
     result: "Type"
     call: Callable[..., Any]
     parameters: tuple["Type", ...] = ()
+    of_nothing: Any = None  # its result for a pointer to nothing; most fail then
 
 
 @dataclass(frozen=True, slots=True, eq=False)

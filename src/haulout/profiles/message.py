@@ -1,0 +1,70 @@
+"""What the templates of notifications are about: `SHAPE` before there is a message, `data_of` when there is one.
+
+    {{ .Node.Name }} is {{ .State }} since {{ .LastTransition.Format "15:04" }}
+
+The names are those of the Go controller. `.Profile` is a text there, and was an object with `Current` and `Last` before
+that; here it is a text that has both. What was a live Go object there cannot be had, and says so.
+"""
+
+from haulout.core import templates
+from haulout.core.templates.types import BOOL, STRING, Field, Kind, Method, Type, Value, pointer_to
+from haulout.errors import TemplateError
+from haulout.profiles.nodeshape import NODE
+from haulout.profiles.plugin import Message
+
+_LIVE = ("Client", "Clientset", "Ctx", "Log", "Recorder")
+
+
+class _ProfileName(str):
+    """The name of the profile that is evaluated; it knows of the one that caused the last transition, too."""
+
+    __slots__ = ("current", "last")
+    current: str
+    last: str
+
+    @classmethod
+    def of(cls, message: Message) -> "_ProfileName":
+        name = cls(message.profile)
+        name.current, name.last = message.current, message.last
+        return name
+
+
+PROFILE = Type(
+    "string",
+    Kind.STRING,
+    methods={
+        "Current": Method(STRING, lambda name: name.current),
+        "Last": Method(STRING, lambda name: name.last),
+    },
+)
+SHAPE = Type(
+    "Message",
+    Kind.STRUCT,
+    fields={
+        "Node": Field(pointer_to(NODE), lambda message: message.raw),
+        "State": Field(STRING, lambda message: str(message.state)),
+        "Profile": Field(PROFILE, _ProfileName.of),
+        "InMaintenance": Field(BOOL, lambda message: message.is_in_maintenance),
+        "LastTransition": Field(templates.TIME, lambda message: message.last_transition),
+        "LogDetails": Field(BOOL, lambda message: message.logs_details),
+    },
+    refused={
+        name: f".{name} is a live object of the Go controller, which there is not here; "
+        ".Node, .State, .Profile, .InMaintenance, .LastTransition and .LogDetails can be used"
+        for name in _LIVE
+    },
+)
+
+
+def data_of(message: Message) -> Value:
+    """Return what a template can use of a message."""
+    return Value(SHAPE, message)
+
+
+def problems_of(text: str, name: str = "message") -> tuple[TemplateError, ...]:
+    """Return all that is wrong with the template of a message, as far as it can be told without one."""
+    try:
+        template = templates.parse(text, name)
+    except TemplateError as error:
+        return (error,)
+    return templates.check(template, SHAPE)
