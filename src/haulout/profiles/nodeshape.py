@@ -241,7 +241,7 @@ def _getter(field: Field) -> Method:
 NODE = Type(
     "v1.Node",
     Kind.STRUCT,
-    refused={"metadata": "there is no .metadata in v1.Node: what it holds is in the node itself, such as .Node.Name"},
+    refused={"metadata": "there is no .metadata in v1.Node: use .Node.Name and the like"},
 )
 NODE.fields.update(
     {

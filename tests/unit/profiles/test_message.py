@@ -75,7 +75,7 @@ def test_the_check_finds_what_go_refuses_for_every_node() -> None:
         ("{{ .Node.name }}", "message:1:9: there is no .name in v1.Node; did you mean Name?"),
         (
             "{{ .Node.metadata.name }}",
-            "message:1:9: there is no .metadata in v1.Node: what it holds is in the node itself, such as .Node.Name",
+            "message:1:9: there is no .metadata in v1.Node: use .Node.Name and the like",
         ),
         (
             "{{ .Node.Spec.ProviderId }}",

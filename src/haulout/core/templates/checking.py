@@ -3,8 +3,8 @@
 A shape is the type of what the template will get. The check walks the template along it, into every branch, with types
 in the place of values: a field that does not exist, a method with the wrong arguments, a range over a text, a `printf`
 whose verbs do not fit are found when the configuration is loaded, and not at three in the morning when the message is
-needed. What has no known type (elements of open maps, variables that are assigned to) is let pass: the check tells no
-problem that is none.
+needed. What has no known type (elements of open maps, variables that are assigned to) is let pass: the check tells only
+what would fail whenever it is reached.
 """
 
 from collections.abc import Iterator, Sequence

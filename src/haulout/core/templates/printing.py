@@ -25,6 +25,7 @@ from haulout.core.templates.types import (
 _NIL = "<nil>"
 _TEXT_VERBS = frozenset("vsxXq")
 _FLOAT_VERBS = frozenset("vbgGxXfFeE")
+_ADDRESS_VERBS = frozenset("bodxX")  # Go prints the address of a pointer with them: of nothing it is 0
 _DEEPEST = 60  # lists and mappings in each other that are printed
 
 
@@ -110,8 +111,7 @@ class Printer:
     def _pointer(self, value: Value, verb: str, style: Style, depth: int) -> None:
         target = pointed(value)
         if target is None or target.type.kind is Kind.POINTER:
-            shown = f"({value.type.name})(nil)" if style.is_source else _NIL
-            self.sink.write(formatting.padded(shown, style) if verb == "v" else f"%!{verb}({value.type.name}=<nil>)")
+            self.sink.write(_nil_pointer(value, verb, style))
             return
         if depth == 0 and target.type.kind in (Kind.STRUCT, Kind.MAP, Kind.SLICE) and not target.type.text:
             self.sink.write("&")
@@ -165,6 +165,13 @@ class Printer:
                 self.sink.write(f"{label}:")
             self._value(each, verb, style, depth + 1)
         self.sink.write(closing)
+
+
+def _nil_pointer(value: Value, verb: str, style: Style) -> str:
+    if verb in _ADDRESS_VERBS:
+        return formatting.integer(0, verb, style)
+    shown = formatting.padded(f"({value.type.name})(nil)" if style.is_source else _NIL, style)
+    return shown if verb == "v" else f"%!{verb}({value.type.name}={shown})"
 
 
 def _parts(value: Value, style: Style) -> list[tuple[Value | str, Value]]:
