@@ -1,21 +1,26 @@
 """Budgets that hold whatever fails: who has a slot stands in one small object for each budget.
 
     ledger = Ledger(client, namespace="haulout")
-    await ledger.take("workers", Slot(uid=node.uid, name=node.name, since=now), limit=2, others=…, is_held=…)
+    await ledger.take("workers", Slot(uid=node.uid, name=node.name, since=now), limits=[Limit(most=2)], is_held=…)
     await ledger.give_back("workers", uid)
 
 A slot is taken by compare-and-swap before a node is touched, on what the server itself says. So not even a deposed
 leader with an old copy of everything can exceed a budget: of all who write to one state of the ledger, one succeeds.
 
+One budget may have several limits, each of which counts some of the slots only: so many in all, so many in each zone.
+They hold together, or the slot is not taken.
+
 A slot names its node's uid. It is given back when the node has left its maintenance. One that its owner could not give
 back, because it died in between, is dropped by the next who looks for room, after the server has said that the node is
-gone or is not in maintenance: with proof, not by hope.
+gone, or is not in maintenance and cannot come there by this slot any more: with proof, not by hope. For that, a slot
+holds the version of the node to which its owner's write is bound; at a later one that write is refused.
 """
 
 import hashlib
 import logging
 import re
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import msgspec
@@ -42,6 +47,24 @@ class Slot(Base, frozen=True):
     uid: str
     name: str
     since: datetime
+    version: str = ""  # of the node: its owner writes to no other
+
+
+def _everybody(_: Slot) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit:
+    """How many there may be of those that are counted; `others` are uids that count though they may have no slot."""
+
+    most: int
+    others: frozenset[str] = frozenset()
+    counts: Callable[[Slot], bool] = _everybody
+
+    def has_room(self, slots: Mapping[str, Slot]) -> bool:
+        """Tell whether there is room for one more beside these."""
+        return len({*self.others, *(uid for uid, slot in slots.items() if self.counts(slot))}) < self.most
 
 
 class BadLedger(KubeError):
@@ -74,29 +97,23 @@ class Ledger:
         return {} if found is None else _slots(found)
 
     async def take(
-        self,
-        budget: str,
-        slot: Slot,
-        *,
-        limit: int,
-        others: Collection[str],
-        is_held: Callable[[Slot], Awaitable[bool]],
+        self, budget: str, slot: Slot, *, limits: Sequence[Limit], is_held: Callable[[Slot], Awaitable[bool]]
     ) -> bool:
-        """Take a slot, unless as many as `limit` are taken; return whether it is ours.
+        """Take a slot, if all limits have room for it; return whether it is ours.
 
-        `others` are uids that count though they may have no slot. `is_held` asks the server whether the owner of a
-        slot still needs it; it is asked only when there would be no room otherwise.
+        `is_held` asks the server whether the owner of a slot still needs it; it is asked only when there would be no
+        room otherwise.
         """
         for attempt in range(1, _TRIES + 1):
             found = await self._read(budget)
             slots = {} if found is None else _slots(found)
-            if slot.uid in slots:
-                return True
-            if len({*slots, *others}) >= limit:
-                kept = {uid: it for uid, it in slots.items() if uid in others or await is_held(it)}
-                if len({*kept, *others}) >= limit:
+            own = slots.pop(slot.uid, None)
+            if not _have_room(limits, slots):
+                slots = {uid: it for uid, it in slots.items() if await is_held(it)}
+                if not _have_room(limits, slots):
                     return False
-                slots = kept
+            if own is not None and own.version == slot.version:
+                return True
             try:
                 await self._write(budget, found, {**slots, slot.uid: slot})
             except (Conflict, AlreadyExists, NotFound):
@@ -137,6 +154,10 @@ class Ledger:
         basis = {"uid": found.uid, "resourceVersion": found.resource_version}
         patch = merge_patch({"metadata": basis, "data": data})
         await self._client.patch(LEDGERS, name, patch, namespace=self._namespace)
+
+
+def _have_room(limits: Sequence[Limit], slots: Mapping[str, Slot]) -> bool:
+    return all(limit.has_room(slots) for limit in limits)
 
 
 def _slots(found: _ConfigMap) -> dict[str, Slot]:

@@ -4,44 +4,41 @@ Whoever was quicker has it. What was taken for a transition that then does not h
 runs out (leases), and whoever took it finds that it has it already.
 """
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Sequence
 
 from haulout.errors import AlreadyExists, Conflict, NotFound
 from haulout.kube import leases
+from haulout.kube.cache import revision
 from haulout.kube.client import Client
-from haulout.kube.ledger import Ledger, Slot
+from haulout.kube.ledger import Ledger, Limit, Slot
 from haulout.kube.objects import LeaseSpec, Node
 from haulout.kube.resources import NODES
-from haulout.profiles.plugin import STATE_LABEL, Claim, LeaseClaim, SlotClaim, State
+from haulout.profiles.plugin import STATE_LABEL, LeaseClaim, SlotClaim, State
 
 PENDING_ANNOTATION = "haulout.dev/transitions"
+BUDGET = "nodes-in-maintenance"  # one for all limits: see `haulout.profiles.scopes`
 
 
 class Claims:
-    """Takes claims for nodes; `counted` tells whose nodes count for a budget though they may have no slot."""
+    """Takes claims for nodes; `limit` tells what a claim means for the ledger."""
 
-    def __init__(
-        self, client: Client, *, namespace: str, counted: Callable[[SlotClaim, Node], Collection[str]]
-    ) -> None:
+    def __init__(self, client: Client, *, namespace: str, limit: Callable[[SlotClaim, Node], Limit]) -> None:
         self._client = client
         self._ledger = Ledger(client, namespace=namespace)
-        self._counted = counted
+        self._limit = limit
 
-    async def take(self, claim: Claim, node: Node) -> bool:
-        """Take a claim for a node; return whether it is the node's."""
-        if isinstance(claim, LeaseClaim):
-            return await self._take_lease(claim)
-        slot = Slot(uid=node.uid, name=node.name, since=self._client.clock.now())
-        others = set(self._counted(claim, node)) - {node.uid}
-        return await self._ledger.take(
-            budget_name(claim), slot, limit=claim.limit, others=others, is_held=self._is_held
-        )
+    async def take_slot(self, claims: Sequence[SlotClaim], node: Node) -> bool:
+        """Take a slot for a node, if all claims agree; return whether it is the node's."""
+        slot = Slot(uid=node.uid, name=node.name, since=self._client.clock.now(), version=node.resource_version)
+        limits = [self._limit(claim, node) for claim in claims]
+        return await self._ledger.take(BUDGET, slot, limits=limits, is_held=self._is_held)
 
-    async def give_back(self, budget: str, uid: str) -> None:
-        """Give a slot back."""
-        await self._ledger.give_back(budget, uid)
+    async def give_back(self, uid: str) -> None:
+        """Give the slot of a node back."""
+        await self._ledger.give_back(BUDGET, uid)
 
-    async def _take_lease(self, claim: LeaseClaim) -> bool:
+    async def take_lease(self, claim: LeaseClaim) -> bool:
+        """Take a lease; return whether it is ours."""
         now = self._client.clock.now()
         spec = LeaseSpec(
             holder_identity=claim.holder,
@@ -57,17 +54,14 @@ class Claims:
         return True
 
     async def _is_held(self, slot: Slot) -> bool:
-        """Ask the server whether a node that has a slot is in maintenance, or on its way there."""
+        """Ask the server whether a node that has a slot is in maintenance, or may still come there by it."""
         try:
             node = await self._client.get(NODES, slot.name)
         except NotFound:
             return False
-        is_the_same = node.uid == slot.uid
+        if node.uid != slot.uid:
+            return False
         is_there = node.metadata.labels.get(STATE_LABEL) == State.IN_MAINTENANCE
         is_on_the_way = PENDING_ANNOTATION in node.metadata.annotations
-        return is_the_same and (is_there or is_on_the_way)
-
-
-def budget_name(claim: SlotClaim) -> str:
-    """Return the name of the ledger of a budget, or of one of its groups."""
-    return f"{claim.budget}/{claim.group}" if claim.group else claim.budget
+        may_be_written = revision(node.resource_version) <= revision(slot.version)
+        return is_there or is_on_the_way or may_be_written

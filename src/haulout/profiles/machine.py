@@ -31,6 +31,7 @@ from haulout.profiles.plugin import (
     PatchHypervisor,
     Scene,
     Sights,
+    SlotClaim,
     State,
     Trigger,
     Verdict,
@@ -331,7 +332,7 @@ class _Walk:
         scene = self._scene(profile, state)
         if profile.name not in self.pending:
             for member in transition.check.members:
-                self.claims += [(profile.name, claim) for claim in member.plugin.claims(scene)]
+                self.claims += [(profile.name, it) for it in member.plugin.claims(scene) if _is_needed(it, transition)]
         if transition.next is state:
             return state
         try:
@@ -385,3 +386,8 @@ class _Walk:
             wakes_at=min(self.wakes, default=None),
             topics=frozenset(self.topics),
         )
+
+
+def _is_needed(claim: Claim, transition: Transition) -> bool:
+    """Tell whether a transition takes a claim: a slot is for being in maintenance."""
+    return transition.next is State.IN_MAINTENANCE or not isinstance(claim, SlotClaim)

@@ -9,13 +9,14 @@ from haulout.drain.evictionrequests import Owner
 from haulout.drain.keeper import Drains, Kept
 from haulout.drain.policy import Policy
 from haulout.kube.client import Client
+from haulout.kube.ledger import Limit, Slot
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES, Resource
-from haulout.profiles.claims import PENDING_ANNOTATION, Claims, budget_name
+from haulout.profiles.claims import PENDING_ANNOTATION, Claims
 from haulout.profiles.draft import Draft
 from haulout.profiles.machine import DrainSeen, Result
-from haulout.profiles.plugin import DATA_ANNOTATION, STATE_LABEL, Claim, SlotClaim, State
+from haulout.profiles.plugin import DATA_ANNOTATION, STATE_LABEL, Claim, LeaseClaim, SlotClaim, State
 from haulout.profiles.sights import NodeSights
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class Performer:
         self._client = client
         self._nodes = nodes
         self._write = write
-        self._claims = Claims(client, namespace=namespace, counted=self._counted)
+        self._claims = Claims(client, namespace=namespace, limit=self._limit)
         self._drains = Drains(client, changed=lambda key: changed(key.partition(_GAP)[0]))
 
     async def run(self) -> None:
@@ -51,10 +52,21 @@ class Performer:
     async def take(self, claims: Collection[tuple[str, Claim]], node: Node) -> dict[str, str]:
         """Take what is claimed; return by profile why that was not possible."""
         refused: dict[str, str] = {}
-        for profile, claim in claims:
-            if profile not in refused and not await self._claims.take(claim, node):
-                refused[profile] = _refusal(claim)
+        for profile in dict.fromkeys(profile for profile, _ in claims):
+            wanted = dict.fromkeys(claim for of, claim in claims if of == profile)
+            if why := await self._take_for_one(tuple(wanted), node):
+                refused[profile] = why
         return refused
+
+    async def _take_for_one(self, claims: Collection[Claim], node: Node) -> str:
+        # Slots first: one that is not needed after all is given back, and a lease is not.
+        slots = [claim for claim in claims if isinstance(claim, SlotClaim)]
+        if slots and not await self._claims.take_slot(slots, node):
+            return f"no room for another node in maintenance: at most {', '.join(map(_said, slots))}"
+        for claim in claims:
+            if isinstance(claim, LeaseClaim) and not await self._claims.take_lease(claim):
+                return f"lease {claim.namespace}/{claim.name} was taken by another node"
+        return ""
 
     async def change_elsewhere(self, result: Result) -> None:
         """Change what is not the node."""
@@ -81,9 +93,9 @@ class Performer:
         return result.draft.labelled({STATE_LABEL: str(result.state)}).annotated(annotations)
 
     async def give_back(self, claims: Collection[SlotClaim], node: Node) -> None:
-        """Give back the slots of a node that has left maintenance."""
-        for name in dict.fromkeys(budget_name(claim) for claim in claims):
-            await self._claims.give_back(name, node.uid)
+        """Give back the slot of a node that has left maintenance."""
+        if claims:
+            await self._claims.give_back(node.uid)
 
     # Drains
 
@@ -122,10 +134,19 @@ class Performer:
             if key.partition(_GAP)[0] == node:
                 await self._drains.stop(key)
 
-    def _counted(self, claim: SlotClaim, node: Node) -> Collection[str]:
-        """Return the nodes that count for a budget though they may have no slot: those in maintenance."""
-        del claim, node
-        return {sight.node.uid for sight in self._nodes.in_state(State.IN_MAINTENANCE)}
+    def _limit(self, claim: SlotClaim, node: Node) -> Limit:
+        """Return what a claim means for the ledger: nodes in maintenance count though they may have no slot."""
+        now = self._client.clock.now()
+
+        def counts(slot: Slot) -> bool:
+            sight = self._nodes.get(slot.name)
+            if sight is None or sight.node.uid != slot.uid:
+                return True  # until the server says that it is gone
+            return claim.scope.counts(sight, now)
+
+        maintained = [it for it in self._nodes.in_state(State.IN_MAINTENANCE) if it.node.uid != node.uid]
+        others = frozenset(it.node.uid for it in maintained if claim.scope.counts(it, now))
+        return Limit(most=claim.limit, others=others, counts=counts)
 
 
 def pending_of(node: Node) -> dict[str, State]:
@@ -150,7 +171,5 @@ def _seen(kept: Kept) -> DrainSeen:
     return DrainSeen(is_done=outcome.is_drained, words=outcome.why, problem="" if outcome.is_drained else outcome.why)
 
 
-def _refusal(claim: Claim) -> str:
-    if isinstance(claim, SlotClaim):
-        return f"all {claim.limit} slots of {budget_name(claim)} are taken"
-    return f"lease {claim.namespace}/{claim.name} was taken by another node"
+def _said(claim: SlotClaim) -> str:
+    return f"{claim.limit} in {claim.scope}"

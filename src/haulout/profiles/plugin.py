@@ -26,6 +26,7 @@ from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
 from haulout.kube.objects import Lease, Node, RawObject
+from haulout.profiles.fitting import Room
 
 STATE_LABEL = "cloud.sap/maintenance-state"
 PROFILE_LABEL = "cloud.sap/maintenance-profile"
@@ -49,6 +50,9 @@ class Need(StrEnum):
     PODS = "pods"
     LEASES = "leases"
     HYPERVISORS = "hypervisors"
+    ROOM = "room"  # what nodes have to give, and what the pods on them take
+    DAEMON_SETS = "daemonsets"
+    WORKLOADS = "workloads"  # how many pods of a workload are there, and how many should be
 
 
 # What a check says
@@ -65,22 +69,22 @@ class Verdict:
     error: str = ""  # what is wrong, if the check could not be made
 
 
-def passes(reason: str = "", *, wakes_at: datetime | None = None, **info: Any) -> Verdict:
+def passes(reason: str = "", /, *, wakes_at: datetime | None = None, **info: Any) -> Verdict:
     """Return that a check passes."""
     return Verdict(True, reason, info, wakes_at)
 
 
-def fails(reason: str = "", *, wakes_at: datetime | None = None, **info: Any) -> Verdict:
+def fails(reason: str = "", /, *, wakes_at: datetime | None = None, **info: Any) -> Verdict:
     """Return that a check does not pass."""
     return Verdict(False, reason, info, wakes_at)
 
 
-def unknown(reason: str, *, wakes_at: datetime | None = None, **info: Any) -> Verdict:
+def unknown(reason: str, /, *, wakes_at: datetime | None = None, **info: Any) -> Verdict:
     """Return that there is no data to tell by."""
     return Verdict(None, reason, info, wakes_at)
 
 
-def broken(error: str, **info: Any) -> Verdict:
+def broken(error: str, /, **info: Any) -> Verdict:
     """Return that a check could not be made."""
     return Verdict(None, error, info, error=error)
 
@@ -139,6 +143,16 @@ class NodeSight:
         return self.node.metadata.labels.get(STATE_LABEL, "")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """Something that runs pods, some of which were evicted from a node."""
+
+    name: str  # for people: `Deployment shop/cart`
+    wanted: int  # how many pods it should have
+    available: int  # how many of them serve
+    before: int  # how many did when the first of them was evicted
+
+
 class Sights(Protocol):
     """What is known of the cluster; our own writes already count."""
 
@@ -147,7 +161,7 @@ class Sights(Protocol):
         ...
 
     def nodes_in(self, state: State) -> Collection[NodeSight]:
-        """Return the nodes whose state label says so."""
+        """Return the nodes whose state label says so; in maintenance are also those that have taken a slot for it."""
         ...
 
     def nodes_with(self, label: str) -> Collection[NodeSight]:
@@ -164,6 +178,18 @@ class Sights(Protocol):
 
     def hypervisor(self, name: str) -> RawObject | None:
         """Return a hypervisor (`Need.HYPERVISORS`)."""
+        ...
+
+    def room(self, node: str) -> Room | None:
+        """Return what a node has left for pods, None if it is gone (`Need.ROOM`); see `fitting.room_of`."""
+        ...
+
+    def daemon_sets(self) -> Collection[RawObject]:
+        """Return all DaemonSets (`Need.DAEMON_SETS`)."""
+        ...
+
+    def evicted_from(self, node: str) -> Collection[Workload]:
+        """Return whose pods were evicted from a node since it was last operational (`Need.WORKLOADS`)."""
         ...
 
     def answer(self, question: Question) -> Answer | None:
@@ -200,6 +226,10 @@ class Plugin:
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield what makes no sense in the configuration: the key, and what is wrong with it."""
+        yield from ()
+
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield what is allowed and will not do what was probably meant: the key, and why."""
         yield from ()
 
 
@@ -240,13 +270,24 @@ class LeaseClaim:
     transitions: int | None
 
 
+class Scope(Protocol):
+    """Which nodes share a limit; hashable. See `haulout.profiles.scopes`."""
+
+    def counts(self, sight: NodeSight, now: datetime) -> bool:
+        """Tell whether a node counts that is in maintenance or, if its label does not say so yet, is on its way."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlotClaim:
-    """A slot of a budget, which is taken in the budget's ledger by compare-and-swap."""
+    """Leave for the node to be in maintenance while fewer than `limit` others that the scope counts are.
 
-    budget: str
+    It is noted in a ledger by compare-and-swap. `haulout.profiles.scopes` tells what makes that exact. Only a
+    transition into maintenance takes it.
+    """
+
     limit: int
-    group: str = ""  # budgets may be kept for each group by itself
+    scope: Scope
 
 
 Claim = LeaseClaim | SlotClaim
@@ -333,6 +374,29 @@ class Outside(Protocol):
     ) -> tuple[int, bytes]:
         """Send an HTTP request; return the status and the body. Raises `OutsideError`."""
         ...
+
+    async def exchange(
+        self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> "Reply":
+        """Do the same where the headers of the answer matter."""
+        ...
+
+    async def secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        """Return the data of a Secret in the cluster, decoded. Raises `OutsideError`."""
+        ...
+
+    async def file(self, path: str) -> bytes:
+        """Return the content of a file. Raises `OutsideError`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer over HTTP."""
+
+    status: int
+    body: bytes
+    headers: Mapping[str, str]  # their names in lower case
 
 
 class Notification(Plugin):

@@ -3,6 +3,9 @@
 NODE_COUNT = "nodes"  # one came or went
 ROOM = "room"  # a node left maintenance, or something about one that is in maintenance changed
 STATES = "states"  # the state of some profile of some node changed
+CAPACITY = "capacity"  # what nodes have to give or what pods take changed anywhere; told at most every few seconds
+DAEMON_SETS = "daemonsets"  # one came, went or got another template
+PREFERRING = "preferring"  # a pod that prefers operational nodes came to a node or left it: see `preference`
 
 
 def label(key: str) -> str:
@@ -23,3 +26,8 @@ def lease(namespace: str, name: str) -> str:
 def hypervisor(name: str) -> str:
     """Return the topic of a hypervisor."""
     return f"hypervisor {name}"
+
+
+def evicted(node: str) -> str:
+    """Return the topic of the workloads that were evicted from a node: which these are, and how they are."""
+    return f"evicted {node}"
