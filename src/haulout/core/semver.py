@@ -1,0 +1,62 @@
+"""Versions as Semantic Versioning 2.0 writes them: `1.4.0`, `2.0.0-rc.1+build.5`.
+
+It is strict, as the readers of other systems are: three numbers without leading zeros, no `v` in front, nothing left
+out. Versions are ordered by precedence: a pre-release comes before its release, and build metadata does not count.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import total_ordering
+from typing import Any
+
+_NUMBER = r"0|[1-9][0-9]*"
+_WORD = r"[0-9]*[A-Za-z-][0-9A-Za-z-]*"
+_SHAPE = re.compile(
+    rf"(?P<major>{_NUMBER})\.(?P<minor>{_NUMBER})\.(?P<patch>{_NUMBER})"
+    rf"(?:-(?P<pre>(?:{_NUMBER}|{_WORD})(?:\.(?:{_NUMBER}|{_WORD}))*))?"
+    r"(?:\+(?P<build>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?"
+)
+_LARGEST = 2**64 - 1  # what others can read
+
+
+@total_ordering
+@dataclass(frozen=True, slots=True, eq=False)
+class Version:
+    """A version; those that differ in build metadata only are equal."""
+
+    major: int
+    minor: int
+    patch: int
+    pre: tuple[int | str, ...] = ()
+    build: str = ""
+
+    @property
+    def _rank(self) -> tuple[Any, ...]:
+        # A number comes before a word, and fewer parts before more; without any it is the release, which comes last.
+        pre = tuple((isinstance(part, str), part) for part in self.pre)
+        return self.major, self.minor, self.patch, not pre, pre
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Version) and self._rank == other._rank
+
+    def __lt__(self, other: "Version") -> bool:
+        return self._rank < other._rank
+
+    def __hash__(self) -> int:
+        return hash(self._rank)
+
+    def __str__(self) -> str:
+        pre = f"-{'.'.join(map(str, self.pre))}" if self.pre else ""
+        return f"{self.major}.{self.minor}.{self.patch}{pre}{f'+{self.build}' if self.build else ''}"
+
+
+def parse(text: str) -> Version:
+    """Read a version; ValueError says what is wrong with it."""
+    match = _SHAPE.fullmatch(text)
+    if match is None:
+        raise ValueError(f"{text!r} is no semantic version such as 1.4.0 or 2.0.0-rc.1")
+    pre = tuple(int(part) if part.isdecimal() else part for part in (match["pre"] or "").split(".") if part)
+    major, minor, patch = (int(match[name]) for name in ("major", "minor", "patch"))
+    if max(major, minor, patch, *(part for part in pre if isinstance(part, int))) > _LARGEST:
+        raise ValueError(f"{text!r} has a number that is larger than {_LARGEST}")
+    return Version(major, minor, patch, pre, match["build"] or "")

@@ -1,0 +1,99 @@
+"""The check `stagger`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from haulout.kube.objects import Lease
+from haulout.profiles import topics
+from haulout.profiles.instants import later
+from haulout.profiles.options import option
+from haulout.profiles.plugin import Check, Claim, LeaseClaim, Need, Scene, Verdict, fails, passes
+from haulout.profiles.words import clock_time, counted, lasting
+
+_INSTANT = timedelta(microseconds=1)
+_DURATION = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stagger(Check):
+    """Passes if enough time is over since the last nodes passed: it lets through `parallel` nodes per `duration`.
+
+    The memory is a number of leases, `leaseName-0`, `leaseName-1` and so on. A lease is free if it is not there or its
+    time is over. A transition that rests on this check takes one: its holder is then the node. It is taken by
+    compare-and-swap before anything else happens, so two nodes never get the same. Just looking takes nothing, nor does
+    a node whose other checks fail, nor a negated stagger.
+
+    A lease keeps the duration it was taken with: a new `duration` in the file counts from the next time on. Leases are
+    never deleted; delete one by hand to let the next node through at once.
+    """
+
+    type = "stagger"
+    example = "duration: 30m\nleaseName: os-patching\nleaseNamespace: kube-system\nparallel: 2"
+    needs = frozenset({Need.LEASES})
+
+    duration: timedelta = option("How long a lease is taken for.", required=True)
+    lease_name: str = option("The name of the leases, to which their number is added.", required=True)
+    lease_namespace: str = option("The namespace of the leases.", required=True)
+    parallel: int = option("How many leases there are. With 0 the check never passes.", default=1)
+
+    def look(self, scene: Scene) -> Verdict:
+        """Return the verdict."""
+        if self.parallel < 1:
+            return fails(f"parallel is {self.parallel}: no node may ever pass", availableInSec=[])
+        ends: list[datetime] = []
+        for name, lease in self._leases(scene):
+            end = self._end(lease)
+            if end is None or scene.now > end:
+                return passes(f"lease {self.lease_namespace}/{name} is free")
+            ends.append(end)
+        first = min(ends)
+        taken = counted(self.parallel, "lease")
+        why = f"{taken} of {self.lease_name} taken, the next is free in {lasting(first - scene.now)}"
+        seconds = [(end - scene.now).total_seconds() for end in ends]
+        return fails(f"{why}, at {clock_time(first)}", wakes_at=first + _INSTANT, availableInSec=seconds)
+
+    def claims(self, scene: Scene) -> tuple[Claim, ...]:
+        """Return the first lease that is free; nothing if none is."""
+        for name, lease in self._leases(scene):
+            end = self._end(lease)
+            if end is None or scene.now > end:
+                return (self._claim(name, lease, holder=scene.node.name),)
+        return ()
+
+    def _claim(self, name: str, lease: Lease | None, *, holder: str) -> LeaseClaim:
+        taken_before = lease.spec.lease_transitions if lease else None
+        return LeaseClaim(
+            namespace=self.lease_namespace,
+            name=name,
+            version=lease.resource_version if lease else "",
+            holder=holder,
+            duration=self.duration,
+            transitions=0 if taken_before is None else taken_before + 1,
+        )
+
+    def _leases(self, scene: Scene) -> Iterator[tuple[str, Lease | None]]:
+        for name in self._names():
+            yield name, scene.sights.lease(self.lease_namespace, name)
+
+    def _names(self) -> Iterator[str]:
+        return (f"{self.lease_name}-{number}" for number in range(self.parallel))
+
+    def _end(self, lease: Lease | None) -> datetime | None:
+        """Return until when a lease is taken; None if it is not, as one that nobody ever renewed."""
+        if lease is None or lease.spec.renew_time is None:
+            return None
+        seconds = lease.spec.lease_duration_seconds
+        return later(lease.spec.renew_time, self.duration if seconds is None else seconds * _DURATION)
+
+    def topics(self, node: str) -> tuple[str, ...]:
+        """Return what wakes the node."""
+        del node
+        return tuple(topics.lease(self.lease_namespace, name) for name in self._names())
+
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield what will not do what was probably meant."""
+        if self.parallel < 1:
+            yield "parallel", f"found {self.parallel}, with which the check never passes; expected at least 1"
+        if self.duration < _DURATION:
+            yield "duration", "leases count in whole seconds, so this one is over as soon as it is taken"
