@@ -1,0 +1,153 @@
+"""Times as people write them (`22:30`, `Europe/Berlin`, `mon`, `Dec 24`), and the instants that they mean.
+
+A wall time and a time zone mean one instant, but for two kinds of hours in a year, for which these rules hold:
+
+- **Clocks are put forward**, so a time does not exist (02:30, when 02:00 becomes 03:00). It means the instant at which
+  the clocks are changed. What is wholly inside the gap has no length.
+- **Clocks are put back**, so a time exists twice. It means the first one.
+
+So a later wall time never means an earlier instant. Who has to be on the safe side may ask for the last instant that
+can be meant instead: of two the second; and for 02:30 in the gap what would have been 02:30 without the change, which
+is 03:30. Everything that leaves this module is in UTC.
+"""
+
+import difflib
+import re
+import zoneinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
+
+DAY = timedelta(days=1)
+# The smallest step of an instant: what is open "after" 10:00 is open from 10:00 and one tick on.
+TICK = timedelta(microseconds=1)
+EARLIEST = datetime(1900, 1, 1, tzinfo=UTC)
+LATEST = datetime(2200, 1, 1, tzinfo=UTC)
+
+WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
+MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_LEAP_YEAR = 2024
+# Not the names of zones, though there is data under them: what this machine was set to, and the like.
+_NO_ZONES = {"localtime", "posixrules", "Factory"}
+
+_TIME = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", re.ASCII)
+_DATE = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
+_DAY = re.compile(r"([A-Za-z]{3}) +([0-9]{1,2})", re.ASCII)
+
+
+# Reading what people write: each raises a ValueError that says what was expected
+
+
+def time_of_day(text: str) -> time:
+    """Return what `9:05` or `09:05` says."""
+    found = _TIME.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"expected a time of day from 00:00 to 23:59, such as 9:30 or 22:00, found {text!r}")
+    return time(int(found[1]), int(found[2]))
+
+
+def weekday(text: str) -> int:
+    """Return the number of `Monday`, `mon` and so on; Monday is 0."""
+    for number, name in enumerate(WEEKDAYS):
+        if text.strip().lower() in {name.lower(), name[:3].lower()}:
+            return number
+    raise ValueError(f"expected a weekday such as monday or mon, found {text!r}")
+
+
+def day_of_year(text: str) -> tuple[int, int]:
+    """Return the month and the day that `Dec 24` says."""
+    found = _DAY.fullmatch(text.strip())
+    name = found[1].capitalize() if found else ""
+    if found is None or name not in MONTHS:
+        raise ValueError(f"expected a day such as Dec 24, found {text!r}")
+    month, day = MONTHS.index(name) + 1, int(found[2])
+    try:
+        date(_LEAP_YEAR, month, day)
+    except ValueError:
+        raise ValueError(f"expected a day such as Dec 24, found {text!r}: {name} has no day {day}") from None
+    return month, day
+
+
+@lru_cache(maxsize=256)
+def zone(name: str) -> tzinfo:
+    """Return a time zone by its IANA name, such as `Europe/Berlin`."""
+    if name.upper() in {"UTC", "Z"}:
+        return UTC  # so that the default needs no data
+    try:
+        if name in _NO_ZONES:
+            raise zoneinfo.ZoneInfoNotFoundError
+        return zoneinfo.ZoneInfo(name)
+    except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
+        raise ValueError(_no_such_zone(name)) from None
+
+
+def moment(text: str) -> datetime | date:
+    """Return what `2026-12-24`, `2026-12-24 18:00` or `2026-12-24T18:00:00+01:00` says: a time may lack its zone."""
+    written = text.strip()
+    try:
+        if _DATE.match(written) is None:
+            raise ValueError
+        if _DATE.fullmatch(written):
+            return date.fromisoformat(written)
+        return datetime.fromisoformat(written)
+    except ValueError:
+        expected = "a date or a time, such as 2026-12-24, 2026-12-24 18:00 or 2026-12-24T18:00:00Z"
+        raise ValueError(f"expected {expected}, found {text!r}") from None
+
+
+# From wall times to instants
+
+
+def instant(wall: datetime, zone: tzinfo, *, last: bool = False) -> datetime:
+    """Return the instant at which clocks in `zone` show `wall`, which has no zone of its own; see above for `last`."""
+    before = wall.replace(tzinfo=zone, fold=0)
+    after = wall.replace(tzinfo=zone, fold=1)
+    # Only next to a change of the clocks are there two offsets for one wall time.
+    first, second = before.astimezone(UTC), after.astimezone(UTC)
+    if last:
+        return max(first, second)
+    return first if first <= second else _change_between(second, first, zone)
+
+
+def midnight(day: date, zone: tzinfo) -> datetime:
+    """Return the instant at which a day begins."""
+    return instant(datetime.combine(day, time()), zone)
+
+
+def wall_clock(at: datetime, zone: tzinfo) -> datetime:
+    """Return what clocks in `zone` show at an instant, without a zone."""
+    return at.astimezone(zone).replace(tzinfo=None)
+
+
+def written(at: datetime, zone: tzinfo = UTC) -> str:
+    """Return an instant for people: `Mon 2026-12-28 09:30 Europe/Berlin`; seconds only if there are some."""
+    shown = at.astimezone(zone)
+    clock = f"{shown:%H:%M:%S}" if shown.second else f"{shown:%H:%M}"
+    return f"{WEEKDAYS[shown.weekday()][:3]} {shown:%Y-%m-%d} {clock} {zone}"
+
+
+def _change_between(early: datetime, late: datetime, zone: tzinfo) -> datetime:
+    """Return the instant between two at which the clocks are put forward; they are on a whole second."""
+    offset = late.astimezone(zone).utcoffset()
+    early = early.replace(microsecond=0)
+    seconds = int((late - early).total_seconds()) + 1
+    low, high = 0, seconds
+    while low < high:
+        middle = (low + high) // 2
+        if (early + timedelta(seconds=middle)).astimezone(zone).utcoffset() == offset:
+            high = middle
+        else:
+            low = middle + 1
+    return early + timedelta(seconds=low)
+
+
+def _no_such_zone(name: str) -> str:
+    known = zoneinfo.available_timezones() - _NO_ZONES
+    expected = f"expected the name of a time zone such as Europe/Berlin or UTC, found {name!r}"
+    if not known:
+        return f"{expected}; there is no time zone data on this machine (package tzdata)"
+    by_lower = {each.lower(): each for each in sorted(known)}
+    cities = {each.lower().rpartition("/")[2]: each for each in sorted(known)}
+    wanted = name.strip().lower().replace(" ", "_")
+    city = cities.get(wanted.rpartition("/")[2])
+    near = [city] if city else difflib.get_close_matches(wanted, by_lower, n=1)
+    return f"{expected}; did you mean {by_lower[near[0].lower()]}?" if near else expected
