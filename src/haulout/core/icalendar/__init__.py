@@ -14,8 +14,9 @@ Work is bounded on hostile files: by size, number of events and series, and step
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
+from hashlib import sha256
 
 from haulout.core.icalendar.events import Busy, Event, event, with_replacements
 from haulout.core.icalendar.lines import MOST_BYTES, Component, Problems, components, shown
@@ -30,12 +31,13 @@ _MOST_DATES = 20_000  # that are listed, as exceptions and additions
 _MOST_STEPS = 200_000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Calendar:
-    """The events of a file."""
+    """The events of a file; two are equal if the files are."""
 
-    events: tuple[Event, ...] = ()
-    notes: tuple[str, ...] = ()
+    digest: str
+    events: tuple[Event, ...] = field(default=(), compare=False)
+    notes: tuple[str, ...] = field(default=(), compare=False)
 
     def busy(self, first: datetime, last: datetime, reader: tzinfo) -> Iterator[Busy]:
         """Yield what goes on between two instants; days and times without a zone are those of the reader's zone."""
@@ -53,7 +55,7 @@ def read(data: bytes, *, file: str) -> Calendar:
     reader = _Reader(problems)
     events = [each for calendar in calendars for each in reader.events(calendar)]
     problems.end()
-    return Calendar(tuple(with_replacements(events)), tuple(reader.notes))
+    return Calendar(sha256(data).hexdigest(), tuple(with_replacements(events)), tuple(reader.notes))
 
 
 class _Reader:

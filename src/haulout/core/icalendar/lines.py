@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from haulout.errors import ConfigError, ConfigErrors
 
-MOST_BYTES = 8 * 1024 * 1024
+MOST_BYTES = 4 * 1024 * 1024
 _MOST_PROBLEMS = 20
 _DEEPEST = 8
 _SHOWN = 60

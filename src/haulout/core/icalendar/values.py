@@ -69,13 +69,14 @@ def stamp(text: str, zone: tzinfo | None, *, first_year: int = FIRST_YEAR) -> St
     if not first_year <= year <= LAST_YEAR:
         raise ValueError(f"expected a year from {first_year} to {LAST_YEAR}, found {year}")
     try:
+        day_begins = datetime(year, month, day)  # noqa: DTZ001 - a wall time has no zone
         if found[4] is None:
-            return Stamp(datetime(year, month, day), None, is_day=True)  # noqa: DTZ001 - a wall time has no zone
+            return Stamp(day_begins, None, is_day=True)
         # A leap second is told as the second before it.
         at = time(int(found[4]), int(found[5]), min(int(found[6]), 59))
     except ValueError as error:
         raise ValueError(f"expected a day or a time that exists, found {text.strip()!r}: {error}") from None
-    return Stamp(datetime.combine(date(year, month, day), at), UTC if found[7] else zone)
+    return Stamp(datetime.combine(day_begins, at), UTC if found[7] else zone)
 
 
 def length(text: str) -> Length:
