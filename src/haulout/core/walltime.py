@@ -99,6 +99,8 @@ def moment(text: str) -> datetime | date:
 
 def instant(wall: datetime, zone: tzinfo, *, last: bool = False) -> datetime:
     """Return the instant at which clocks in `zone` show `wall`, which has no zone of its own; see above for `last`."""
+    if zone is UTC:
+        return wall.replace(tzinfo=UTC)
     before = wall.replace(tzinfo=zone, fold=0)
     after = wall.replace(tzinfo=zone, fold=1)
     # Only next to a change of the clocks are there two offsets for one wall time.

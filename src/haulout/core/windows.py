@@ -83,8 +83,21 @@ class Timetable:
     excluded: frozenset[tuple[int, int]] = frozenset()  # months and days
     blackouts: tuple[Busy, ...] = ()
     calendars: tuple[Calendar, ...] = ()
-    # What is closed from a year's beginning on: it is looked up more often than it changes.
+    # Many nodes ask the same. What is closed from a year's beginning on, and what comes next after an instant:
     _closures: "dict[int, _Closures]" = field(default_factory=dict)
+    _next: dict[datetime, Span] = field(default_factory=dict)
+
+    def next_open(self, now: datetime, horizon: datetime) -> Span | None:
+        """Return from when to when (exclusive) it is open now, or next."""
+        for asked, span in self._next.items():
+            if asked <= now < span.end:
+                return span
+        found = _next_open(self, now, horizon)
+        self._next.clear()
+        # What the horizon cuts off goes on further for who asks later.
+        if found is not None and found.end < horizon:
+            self._next[now] = found
+        return found
 
     def closures(self, now: datetime) -> "_Closures":
         """Return the blackouts, as far as one can see from `now`."""
@@ -133,7 +146,7 @@ class Closed:
 def openness(timetable: Timetable, now: datetime) -> Open | Closed:
     """Return whether things may be done, and until when the answer holds."""
     horizon = now + HORIZON
-    opening = _next_open(timetable, now, horizon)
+    opening = timetable.next_open(now, horizon)
     if opening is not None and opening.start <= now:
         until = opening.end if opening.end < horizon else None
         return Open(until, until or horizon)

@@ -10,13 +10,15 @@ An event that is not understood, and so would be missed, makes the file unusable
 holes, and who reads the file tells what is wrong, with lines. What makes no difference to times (alarms, tasks,
 attendees) is left alone; `notes` says what of it may surprise.
 
-Work is bounded on hostile files: by size, number of events and series, and steps of counted series.
+Work is bounded on hostile files: by size, number of events, times of all series in a year, steps of counted series.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from datetime import datetime, tzinfo
 from hashlib import sha256
+from itertools import accumulate
 
 from haulout.core.icalendar.events import Busy, Event, event, with_replacements
 from haulout.core.icalendar.lines import MOST_BYTES, Component, Problems, components, shown
@@ -26,9 +28,13 @@ from haulout.core.icalendar.zones import Zones
 __all__ = ["MOST_BYTES", "Busy", "Calendar", "read"]
 
 _MOST_EVENTS = 20_000
-_MOST_SERIES = 2_000
 _MOST_DATES = 20_000  # that are listed, as exceptions and additions
-_MOST_STEPS = 200_000
+_MOST_STEPS = 100_000
+_MOST_TIMES = 50_000  # of all series in one year
+_WANTED = (
+    *("VERSION", "TZID", "TZOFFSETFROM", "TZOFFSETTO", "UID", "SUMMARY", "STATUS", "DTSTART", "DTEND", "DURATION"),
+    *("RRULE", "RDATE", "EXDATE", "EXRULE", "RECURRENCE-ID"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,14 +54,27 @@ class Calendar:
 def read(data: bytes, *, file: str) -> Calendar:
     """Return what a file holds; raises `ConfigErrors` with all that is wrong or not understood."""
     problems = Problems(file)
-    calendars = components(data, problems)
+    calendars = components(data, _WANTED, problems)
     problems.end()
     if not calendars:
         problems.add(1, "expected BEGIN:VCALENDAR, found nothing")
     reader = _Reader(problems)
     events = [each for calendar in calendars for each in reader.events(calendar)]
+    if _most_times_a_year(events) > _MOST_TIMES:
+        problems.add(1, f"expected all series together to have at most {_MOST_TIMES} times in a year")
     problems.end()
     return Calendar(sha256(data).hexdigest(), tuple(with_replacements(events)), tuple(reader.notes))
+
+
+def _most_times_a_year(events: Iterable[Event]) -> int:
+    """Return how often, at most, something is repeated in any year."""
+    changes: Counter[int] = Counter()
+    for each in events:
+        for rule in each.rules:
+            until = rule.until.wall.year if rule.until else rule.last.year
+            changes[each.start.wall.year] += rule.times_a_year
+            changes[min(until, rule.last.year) + 1] -= rule.times_a_year
+    return max(accumulate(changes[year] for year in sorted(changes)), default=0)
 
 
 class _Reader:
@@ -65,7 +84,6 @@ class _Reader:
         self.notes: list[str] = []
         self._problems = problems
         self._events = 0
-        self._series = 0
         self._dates = 0
         self._steps_left = _MOST_STEPS
 
@@ -105,11 +123,9 @@ class _Reader:
 
     def _count(self, part: Component) -> None:
         self._events += 1
-        self._series += bool(part.one("RRULE"))
         self._dates += sum(each.value.count(",") + 1 for each in part.properties if each.name in {"RDATE", "EXDATE"})
         for number, most, what in (
             (self._events, _MOST_EVENTS, "events"),
-            (self._series, _MOST_SERIES, "series of events"),
             (self._dates, _MOST_DATES, "listed dates"),
         ):
             if number > most:

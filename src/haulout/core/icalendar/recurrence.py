@@ -34,6 +34,9 @@ class Frequency(StrEnum):
     YEARLY = "YEARLY"
 
 
+_PERIODS = {Frequency.DAILY: 366, Frequency.WEEKLY: 54, Frequency.MONTHLY: 12, Frequency.YEARLY: 1}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
     """A rule; sets that are empty do not matter."""
@@ -73,6 +76,25 @@ class Rule:
             for each in [each for each in self._chosen(start, begins) if each > start][:left]:
                 left, day = left - 1, each
         raise ValueError(f"expected a COUNT that is reached sooner than {self.count} from {start} on, or UNTIL instead")
+
+    @property
+    def times_a_year(self) -> int:
+        """How often that is, at most."""
+        periods = -(-_PERIODS[self.frequency] // self.interval)
+        if self.positions:
+            return periods * len(self.positions)
+        match self.frequency:
+            case Frequency.DAILY:
+                each = 1
+            case Frequency.WEEKLY:
+                each = len(self.weekdays) or 1
+            case Frequency.MONTHLY:
+                each = len(self.month_days) or 5 * len(self.weekdays) or 1
+            case Frequency.YEARLY if self.weekdays:
+                each = (5 * len(self.months) or _MOST_WEEKS) * len(self.weekdays)
+            case Frequency.YEARLY:
+                each = (len(self.months) or _MONTHS) * (len(self.month_days) or 1)
+        return periods * each
 
     def _period_of(self, start: date, day: date) -> int:
         """Return the number of the period that a day lies in, or of one before it."""
