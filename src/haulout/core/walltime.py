@@ -41,7 +41,7 @@ def time_of_day(text: str) -> time:
     """Return what `9:05` or `09:05` says."""
     found = _TIME.fullmatch(text.strip())
     if found is None:
-        raise ValueError(f"expected a time of day from 00:00 to 23:59, such as 9:30 or 22:00, found {text!r}")
+        raise ValueError(f"expected a time of day from 00:00 to 23:59, such as 9:30 or 22:00, found {_found(text)}")
     return time(int(found[1]), int(found[2]))
 
 
@@ -50,7 +50,7 @@ def weekday(text: str) -> int:
     for number, name in enumerate(WEEKDAYS):
         if text.strip().lower() in {name.lower(), name[:3].lower()}:
             return number
-    raise ValueError(f"expected a weekday such as monday or mon, found {text!r}")
+    raise ValueError(f"expected a weekday such as monday or mon, found {_found(text)}")
 
 
 def day_of_year(text: str) -> tuple[int, int]:
@@ -82,16 +82,17 @@ def zone(name: str) -> tzinfo:
 
 def moment(text: str) -> datetime | date:
     """Return what `2026-12-24`, `2026-12-24 18:00` or `2026-12-24T18:00:00+01:00` says: a time may lack its zone."""
-    written = text.strip()
+    expected = "a date or a time, such as 2026-12-24, 2026-12-24 18:00 or 2026-12-24T18:00:00Z"
+    found = text.strip()
     try:
-        if _DATE.match(written) is None:
+        if _DATE.match(found) is None:
             raise ValueError
-        if _DATE.fullmatch(written):
-            return date.fromisoformat(written)
-        return datetime.fromisoformat(written)
+        meant = date.fromisoformat(found) if _DATE.fullmatch(found) else datetime.fromisoformat(found)
     except ValueError:
-        expected = "a date or a time, such as 2026-12-24, 2026-12-24 18:00 or 2026-12-24T18:00:00Z"
-        raise ValueError(f"expected {expected}, found {text!r}") from None
+        raise ValueError(f"expected {expected}, found {_found(text)}") from None
+    if not EARLIEST.year <= meant.year < LATEST.year:
+        raise ValueError(f"expected {expected}, of the years {EARLIEST.year} to {LATEST.year - 1}, found {text!r}")
+    return meant
 
 
 # From wall times to instants
@@ -125,6 +126,10 @@ def written(at: datetime, zone: tzinfo = UTC) -> str:
     shown = at.astimezone(zone)
     clock = f"{shown:%H:%M:%S}" if shown.second else f"{shown:%H:%M}"
     return f"{WEEKDAYS[shown.weekday()][:3]} {shown:%Y-%m-%d} {clock} {zone}"
+
+
+def _found(text: str) -> str:
+    return repr(text) if text.strip() else "nothing"
 
 
 def _change_between(early: datetime, late: datetime, zone: tzinfo) -> datetime:

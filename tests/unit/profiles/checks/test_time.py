@@ -7,6 +7,8 @@ from typing import Any, cast
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from haulout.core.walltime import TICK
 from haulout.core.windows import HORIZON
@@ -142,8 +144,8 @@ def problems(check: TimeWindow) -> dict[str, str]:
 def test_without_weekdays_start_or_end_there_is_no_window() -> None:
     assert problems(TimeWindow()) == {
         "weekdays": "expected at least one weekday such as monday or mon, found none",
-        "start": "expected a time of day from 00:00 to 23:59, such as 9:30 or 22:00, found ''",
-        "end": "expected a time of day from 00:00 to 23:59, such as 9:30 or 22:00, found ''",
+        "start": "expected a time of day from 00:00 to 23:59, such as 9:30 or 22:00, found nothing",
+        "end": "expected a time of day from 00:00 to 23:59, such as 9:30 or 22:00, found nothing",
     }
     assert list(problems(TimeWindow(exclude=("Dec 24",), start="9:00", end="10:00"))) == ["weekdays"]
 
@@ -154,6 +156,10 @@ def test_a_start_after_the_end_is_refused_with_the_way_to_say_it() -> None:
         "start": "expected a time before the end, 04:00, found 22:00; "
         "if the window ends on the next day, say so: acrossMidnight: true"
     }
+
+
+def test_a_wrong_weekday_does_not_hide_a_wrong_time() -> None:
+    assert set(problems(TimeWindow(weekdays=("foo",), start="19:00", end="11:00"))) == {"weekdays[0]", "start"}
 
 
 def test_a_start_that_is_the_end_never_passes() -> None:
@@ -217,6 +223,39 @@ async def test_while_a_calendar_is_not_known_nobody_can_tell() -> None:
     broken = look(check, "2026-03-02 11:00", answers=await answered("holidays", holidays=b"<html>"))
     assert broken.passed is None
     assert "holidays:1: expected a line such as SUMMARY:Freeze, found '<html>'" in broken.reason
+
+
+texts = st.text(max_size=12) | st.sampled_from(
+    ["mon", "9:00", "22:00", "Dec 24", "UTC", "2026-12-24", "0001-01-01", "1h"]
+)
+lists = st.lists(texts, max_size=2).map(tuple)
+configured = st.one_of(
+    st.builds(
+        TimeWindow,
+        start=texts,
+        end=texts,
+        weekdays=lists,
+        exclude=lists,
+        timezone=texts | st.just("UTC"),
+        windows=st.lists(st.builds(Window, weekdays=lists, start=texts, end=texts), max_size=1).map(tuple),
+        blackouts=st.lists(st.builds(Blackout, start=texts, end=texts), max_size=1).map(tuple),
+    ),
+    st.builds(Wait, duration=texts),
+    st.builds(WaitExclude, duration=texts, exclude=lists),
+)
+
+
+@example(
+    check=TimeWindow(blackouts=(Blackout(start="1900-01-01", end="2199-12-31"),), timezone="Asia/Tokyo"), since=None
+)
+@example(check=TimeWindow(blackouts=(Blackout(start="1900-01-01 01:00", end="2199-12-31 23:00"),)), since=None)
+@example(check=TimeWindow(blackouts=(Blackout(start="0001-01-01T00:00:00+23:00", end="2026-12-31"),)), since=None)
+@given(check=configured, since=st.none() | st.just("0001-01-01") | st.just("2026-03-01"))
+def test_any_configuration_is_refused_or_gives_a_verdict(check: Check, since: str | None) -> None:
+    parts = (*check.windows, *check.blackouts) if isinstance(check, TimeWindow) else ()
+    wrong = [problem for part in (check, *parts) for problem in part.problems()]
+    if not wrong:
+        look(check, "2026-03-02 11:00", since=since)
 
 
 # wait

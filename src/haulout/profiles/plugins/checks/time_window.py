@@ -38,7 +38,9 @@ class Window:
         yield from misread_each("weekdays", self.weekdays, walltime.weekday)
         wrong = [*misread("start", self.start, walltime.time_of_day), *misread("end", self.end, walltime.time_of_day)]
         yield from wrong
-        if not wrong and not self.across_midnight and self.weekly.start > self.weekly.end:
+        if wrong or self.across_midnight:
+            return
+        if walltime.time_of_day(self.start) > walltime.time_of_day(self.end):
             late = f"expected a time before the end, {self.end}, found {self.start}"
             yield "start", f"{late}; if the window ends on the next day, say so: acrossMidnight: true"
 
