@@ -252,8 +252,10 @@ configured = st.one_of(
 @example(check=TimeWindow(blackouts=(Blackout(start="0001-01-01T00:00:00+23:00", end="2026-12-31"),)), since=None)
 @given(check=configured, since=st.none() | st.just("0001-01-01") | st.just("2026-03-01"))
 def test_any_configuration_is_refused_or_gives_a_verdict(check: Check, since: str | None) -> None:
-    parts = (*check.windows, *check.blackouts) if isinstance(check, TimeWindow) else ()
-    wrong = [problem for part in (check, *parts) for problem in part.problems()]
+    wrong = list(check.problems())
+    if isinstance(check, TimeWindow):
+        wrong += [problem for window in check.windows for problem in window.problems()]
+        wrong += [problem for blackout in check.blackouts for problem in blackout.problems()]
     if not wrong:
         look(check, "2026-03-02 11:00", since=since)
 
