@@ -92,10 +92,9 @@ class Performer:
         }
         return result.draft.labelled({STATE_LABEL: str(result.state)}).annotated(annotations)
 
-    async def give_back(self, claims: Collection[SlotClaim], node: Node) -> None:
-        """Give back the slot of a node that has left maintenance."""
-        if claims:
-            await self._claims.give_back(node.uid)
+    async def give_back(self, node: Node) -> None:
+        """Give back the slot of a node that has left maintenance, if it has one."""
+        await self._claims.give_back(node.uid)
 
     # Drains
 

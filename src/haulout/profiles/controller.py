@@ -1,0 +1,224 @@
+"""The profiles controller: for each node, take a step, perform it, and sleep until something could be different.
+
+The order in which a step is performed is what makes it safe to die at any instruction:
+
+1. What must be taken is taken, by compare-and-swap: slots of budgets, leases. A transition whose slot is not to be had
+   does not happen. Who has a slot already keeps it.
+2. What is changed elsewhere is changed. It can be repeated.
+3. The node is written, once, under the resourceVersion that the step rests on: labels, annotations, finalizers, cordon,
+   and the data that says where each profile stands. Either all of it is there, or none.
+4. What people are told is told: events, and notifications, which the data already says were sent: none is sent twice.
+
+Steps that take something are made one at a time, each on what the one before it wrote. All others run side by side.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Protocol
+
+from haulout.errors import Conflict, NotFound
+from haulout.kube.cache import Cache, as_is
+from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder
+from haulout.kube.follow import Selection
+from haulout.kube.objects import Node
+from haulout.kube.queue import Queue
+from haulout.kube.resources import NODES
+from haulout.profiles import data
+from haulout.profiles.attaching import attached
+from haulout.profiles.info import Info, NodeInfo
+from haulout.profiles.machine import Result, Sending, Subject, step
+from haulout.profiles.model import Configuration
+from haulout.profiles.performing import Performer, pending_of
+from haulout.profiles.plugin import DATA_ANNOTATION, LOG_DETAILS_LABEL, NodeSight, Sights, State
+from haulout.profiles.sights import NodeSights
+from haulout.profiles.telling import Teller
+from haulout.profiles.waiting import Waiting
+
+log = logging.getLogger(__name__)
+
+_MOST_STEPS = 20  # in a row: more would mean that profiles go in circles
+_WORKERS = 32
+
+
+class Surroundings(Protocol):
+    """What there is beside nodes, and how people are told: what a configuration needs of it is followed."""
+
+    def use(self, configuration: Configuration) -> None:
+        """Follow what this configuration needs, and nothing else."""
+        ...
+
+    async def run(self) -> None:
+        """Follow it until cancelled."""
+        ...
+
+    def sights(self, node: str, nodes: NodeSights) -> Sights:
+        """Return what checks of a node see."""
+        ...
+
+    def post(self, sending: Sending, node: NodeSight) -> None:
+        """Send a notification; it is written down that it was sent."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What can differ from one installation to the next."""
+
+    namespace: str  # of the operator: where ledgers are
+
+
+class Controller:
+    """Sees to all nodes by a configuration, which may be changed at any time; `run` may be called once."""
+
+    def __init__(
+        self,
+        client: Client,
+        *,
+        events: EventRecorder,
+        settings: Settings,
+        surroundings: Callable[["Controller"], Surroundings],
+    ) -> None:
+        self.info = Info()
+        self.teller = Teller(events)
+        self._client = client
+        self._clock = client.clock
+        self._configuration: Configuration | None = None
+        self._waiting = Waiting()
+        self._queue: Queue[str] = Queue(
+            self._work, clock=client.clock, random=client.random, workers=_WORKERS, name="profiles"
+        )
+        self._cache: Cache[Node] = Cache(client, Selection(NODES), row=as_is)
+        self._nodes = NodeSights(data.entries_of, changed=self._note_change)
+        self._performer = Performer(
+            client, self._nodes, namespace=settings.namespace, write=_written, changed=self._queue.add
+        )
+        self._surroundings = surroundings(self)
+        self._taking = asyncio.Lock()
+
+    async def run(self) -> None:
+        """Work until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for run in (self._cache.run, self._performer.run, self._surroundings.run):
+                group.create_task(_endless(run))
+            await self._cache.wait_synced()
+            self._cache.subscribe(self._nodes.follow)
+            await self._queue.run()
+
+    def use(self, configuration: Configuration) -> None:
+        """Go on by this configuration: all nodes are looked at again."""
+        self._configuration = configuration
+        self._surroundings.use(configuration)
+        for sight in list(self._nodes.all()):
+            self._queue.add(sight.node.name)
+
+    def wake(self, node: str) -> None:
+        """Look at a node: something that it asked for is there."""
+        self._queue.add(node)
+
+    def note_topics(self, topics: frozenset[str]) -> None:
+        """Look at the nodes that wait for one of these topics."""
+        for node in self._waiting.for_any(topics):
+            self._queue.add(node)
+
+    def _note_change(self, node: str, topics: frozenset[str]) -> None:
+        self._queue.add(node)
+        self.note_topics(topics)
+
+    # One node
+
+    async def _work(self, name: str) -> datetime | None:
+        for _ in range(_MOST_STEPS):
+            sight, configuration = self._nodes.get(name), self._configuration
+            if configuration is None:
+                return None
+            if sight is None:
+                await self._forget(name)
+                return None
+            if sight.problem:
+                self.teller.unreadable(sight.node, sight.problem)
+                return None
+            try:
+                result, wrote = await self._go_on(sight, configuration)
+            except Conflict:
+                await self._refresh(name)
+                continue
+            if not wrote:
+                self._waiting.set(name, result.topics)
+                self.info.note(NodeInfo(sight.node, result.reports, self._clock.now(), result.wakes_at))
+                return result.wakes_at
+        raise RuntimeError(f"the profiles of node {name} go in circles")
+
+    async def _go_on(self, sight: NodeSight, configuration: Configuration) -> tuple[Result, bool]:
+        """Take one step; return what it was, and whether it changed the node."""
+        subject = self._subject(sight, configuration)
+        result = step(subject, configuration.profiles, attached(sight.node, configuration.profiles))
+        if not result.claims:
+            return result, await self._perform(sight, result)
+        async with self._taking:
+            now = self._nodes.get(sight.node.name)
+            if now is None or now.node.resource_version != sight.node.resource_version:
+                return result, True  # it changed while others had their turn: look again
+            subject = self._subject(now, configuration)
+            names = attached(now.node, configuration.profiles)
+            result = step(subject, configuration.profiles, names)
+            refused = await self._performer.take(result.claims, now.node)
+            if refused:
+                result = step(replace(subject, refused=refused), configuration.profiles, names)
+            return result, await self._perform(now, result)
+
+    def _subject(self, sight: NodeSight, configuration: Configuration) -> Subject:
+        node = sight.node
+        return Subject(
+            node=node,
+            entries=sight.entries,
+            notified=data.notified_of(node.metadata.annotations.get(DATA_ANNOTATION)),
+            pending=pending_of(node),
+            drains=self._performer.drains_of(node.name),
+            sights=self._surroundings.sights(node.name, self._nodes),
+            requeue=configuration.requeue,
+            now=self._clock.now(),
+            logs_details=node.metadata.labels.get(LOG_DETAILS_LABEL) == "true",
+        )
+
+    async def _perform(self, sight: NodeSight, result: Result) -> bool:
+        await self._performer.change_elsewhere(result)
+        wrote = await self._performer.write_node(result)
+        for report in result.reports:
+            self.teller.tell(sight.node, report)
+        for sending in result.sendings:
+            self._surroundings.post(sending, sight)
+        await self._performer.see_to_drains(sight.node, result.drains)
+        if _has_left(sight, result):
+            await self._performer.give_back(sight.node)
+        return wrote
+
+    async def _refresh(self, name: str) -> None:
+        """Ask the server for a node of which our copy has proved to be old."""
+        try:
+            self._nodes.note(await self._client.get(NODES, name))
+        except NotFound:
+            log.debug("node %s is gone", name)
+
+    async def _forget(self, name: str) -> None:
+        await self._performer.forget(name)
+        self._waiting.forget(name)
+        self.info.forget(name)
+        self.teller.forget(name)
+
+
+def _written(result: Result, before: str) -> str:
+    return data.revised(before, result.entries, result.notified)
+
+
+def _has_left(sight: NodeSight, result: Result) -> bool:
+    """Tell whether a node was in maintenance, or on its way there, and is not any more."""
+    was_there = sight.state == State.IN_MAINTENANCE or bool(pending_of(sight.node))
+    return was_there and result.state is not State.IN_MAINTENANCE and not result.pending
+
+
+async def _endless(run: Callable[[], Awaitable[None]]) -> None:
+    await run()
