@@ -22,7 +22,12 @@ from haulout.profiles.plugins import checks, notifications, schedules, triggers
 log = logging.getLogger(__name__)
 
 GROUP = "haulout.plugins"
-_BASES = {Check: checks, Trigger: triggers, Notification: notifications, Schedule: schedules}
+_BASES: dict[type[Plugin], ModuleType] = {
+    Check: checks,
+    Trigger: triggers,
+    Notification: notifications,
+    Schedule: schedules,
+}
 
 
 @cache
@@ -56,7 +61,7 @@ def _of_others(points: Iterable[EntryPoint], *, taken: set[tuple[type[Plugin], s
         except Exception as error:  # noqa: BLE001 - whatever other people's code does on import
             log.warning("plugin %s cannot be loaded from %s, and is left out: %r", point.name, point.value, error)
             continue
-        if not (isinstance(plugin, type) and issubclass(plugin, tuple(_BASES)) and isinstance(plugin.type, str)):
+        if not (isinstance(plugin, type) and issubclass(plugin, Plugin) and issubclass(plugin, tuple(_BASES))):
             log.warning("plugin %s of %s is no plugin, and is left out", point.name, point.value)
         elif (_base(plugin), plugin.type) in taken:
             log.warning("plugin %s of %s has a type that is taken, and is left out", plugin.type, point.value)
