@@ -8,6 +8,7 @@
     │   ├── PolicyError             a drain policy makes no sense: all that is wrong with it
     │   └── TemplateError           a message template makes no sense, or cannot be filled in
     ├── OutsideError                something outside of the cluster did not answer, or said no
+    │   └── Unsendable              what is to be told makes no sense: trying again is of no use
     ├── LeadershipLost              a write was refused because this process may no longer lead
     ├── LockHeld                    somebody else holds the named lock: who, and until when
     └── KubeError                   talking to a cluster failed
@@ -96,6 +97,10 @@ class TemplateError(ConfigError, ValueError):
 
 class OutsideError(HauloutError):
     """Something outside of the cluster did not answer, or said no."""
+
+
+class Unsendable(OutsideError):
+    """What is to be told makes no sense, so that trying again is of no use."""
 
 
 class LeadershipLost(HauloutError):

@@ -76,6 +76,7 @@ def _policy(section: "_Section", base: Policy) -> Policy:
         ignore_daemonsets=section.get("ignoreDaemonSets", _flag, of.ignore_daemonsets),
         delete_emptydir_data=section.get("deleteEmptyDirData", _flag, of.delete_emptydir_data),
         skip_wait_for_delete=section.get("skipWaitForDelete", _span, of.skip_wait_for_delete),
+        spare_daemonsets=of.spare_daemonsets,
     )
     policy = replace(
         base,

@@ -99,6 +99,20 @@ class Policy:
         return cls(filters=Filters(force=True, ignore_daemonsets=True, delete_emptydir_data=True))
 
     @classmethod
+    def like_smc(cls, *, evicts_for: timedelta | None = None, deletes_for: timedelta | None = None) -> "Policy":
+        """Return what the SAP maintenance-controller does: all pods but those of anything called DaemonSet.
+
+        With a time for evictions and one for deletions it is forceful: it deletes after the one, and kills after the
+        other.
+        """
+        return cls(
+            filters=Filters(force=True, ignore_daemonsets=True, delete_emptydir_data=True, spare_daemonsets=True),
+            eviction_timeout=evicts_for,
+            deletion_timeout=deletes_for,
+            force_delete=deletes_for is not None,
+        )
+
+    @classmethod
     def like_kubectl(
         cls,
         filters: Filters,

@@ -43,6 +43,7 @@ class Filters:
     ignore_daemonsets: bool = False
     delete_emptydir_data: bool = False
     skip_wait_for_delete: timedelta = timedelta()  # after which a pod that does not end is given up; zero: never
+    spare_daemonsets: bool = False  # no flag of kubectl: see `is_spared`
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,6 +113,8 @@ def _said(
     """Yield what the rules have to say, in their order; whoever reads on has accepted what was said before."""
     if is_given_up(pod, filters.skip_wait_for_delete, now=now):
         yield Fate.STAYS, ""
+    if is_spared(pod, filters):
+        yield Fate.STAYS, _DAEMON_SET_STAYS
     alive = not is_finished(pod)
     if alive and belongs_to_daemon_set(pod):
         yield _about_daemon_set(daemon_set(pod), filters)
@@ -154,6 +157,14 @@ def belongs_to_daemon_set(pod: Pod) -> bool:
     """Tell whether one of Kubernetes' own DaemonSets controls the pod; those of other groups are not meant."""
     owner = controller_of(pod)
     return owner is not None and (owner.api_version, owner.kind) == ("apps/v1", "DaemonSet")
+
+
+def is_spared(pod: Pod, filters: Filters) -> bool:
+    """Tell whether a pod stays because one of its owners calls itself a DaemonSet.
+
+    This is the rule of controllers that may not read DaemonSets: of any group, there or gone, and for finished pods.
+    """
+    return filters.spare_daemonsets and any(owner.kind == "DaemonSet" for owner in pod.metadata.owner_references)
 
 
 def is_given_up(pod: Pod, patience: timedelta, *, now: datetime) -> bool:

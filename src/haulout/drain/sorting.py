@@ -26,6 +26,7 @@ from haulout.drain.selection import (
     controller_of,
     is_finished,
     is_given_up,
+    is_spared,
     judge,
 )
 from haulout.drain.waves import Place, place_of
@@ -188,7 +189,7 @@ class _Sorter:
         return bool(lacking)
 
     def _asks_for_daemon_set(self, pod: Pod) -> bool:
-        return belongs_to_daemon_set(pod) and not is_finished(pod)
+        return belongs_to_daemon_set(pod) and not is_finished(pod) and not is_spared(pod, self.policy.filters)
 
     def _daemon_set(self, pod: Pod) -> DaemonSetAnswer:
         return self.daemon_sets[_daemon_set_key(pod)]

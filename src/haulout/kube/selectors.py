@@ -104,6 +104,19 @@ def from_object(selector: Mapping[str, Any]) -> Selector:
     return Selector(wanted + tuple(_expression(it, f"matchExpressions[{n}]") for n, it in enumerate(expressions)))
 
 
+def is_key(key: Any) -> bool:
+    """Tell whether a label, an annotation or a finalizer can be called so: `name`, or `example.com/name`."""
+    if not isinstance(key, str):
+        return False
+    prefix, slash, name = key.rpartition("/")
+    return bool(_NAME.fullmatch(name)) and (not slash or bool(_PREFIX.fullmatch(prefix)))
+
+
+def is_value(value: Any) -> bool:
+    """Tell whether a label can have this value."""
+    return isinstance(value, str) and (not value or bool(_NAME.fullmatch(value)))
+
+
 def _requirement(text: str) -> Requirement:
     if found := _EXISTS.fullmatch(text):
         return _checked(found["key"], "DoesNotExist" if found["absent"] else "Exists", ())
@@ -128,11 +141,10 @@ def _expression(it: Any, path: str) -> Requirement:
 
 
 def _checked(key: Any, operator: str, values: tuple[Any, ...], *, path: str = "") -> Requirement:
-    prefix, _, name = key.rpartition("/") if isinstance(key, str) else ("", "", "")
-    if not _NAME.fullmatch(name) or (isinstance(key, str) and "/" in key and not _PREFIX.fullmatch(prefix)):
+    if not is_key(key):
         raise SelectorError(f"found {key!r}, expected the name of a label", path=path)
     for value in values:
-        if not isinstance(value, str) or (value and not _NAME.fullmatch(value)):
+        if not is_value(value):
             raise SelectorError(f"found {value!r}, expected the value of a label", path=path)
         if operator in ("Gt", "Lt") and not value.isdecimal():
             raise SelectorError(f"found {value!r}, expected a whole number to compare {key} with", path=path)

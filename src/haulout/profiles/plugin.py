@@ -27,6 +27,7 @@ from typing import Any, ClassVar, Protocol
 
 from haulout.kube.objects import Lease, Node, RawObject
 from haulout.profiles.fitting import Room
+from haulout.profiles.smtp import Envelope
 
 STATE_LABEL = "cloud.sap/maintenance-state"
 PROFILE_LABEL = "cloud.sap/maintenance-profile"
@@ -387,6 +388,10 @@ class Outside(Protocol):
 
     async def file(self, path: str) -> bytes:
         """Return the content of a file. Raises `OutsideError`."""
+        ...
+
+    async def mail(self, envelope: Envelope) -> None:
+        """Hand a letter to its mail server. Raises `OutsideError`."""
         ...
 
 

@@ -147,3 +147,11 @@ def test_a_node_is_told_about_in_one_line_for_each_reason() -> None:
 def test_problems_are_joined_as_kubernetes_joins_them() -> None:
     assert aggregate(["a"]) == "a"
     assert aggregate(["a", "b", "a"]) == "[a, b]"
+
+
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+@pytest.mark.parametrize("owner", [A_DAEMON, "apps.kruise.io/v1alpha1 DaemonSet"])
+def test_whatever_calls_itself_a_daemon_set_can_be_spared_without_asking(owner: str, phase: str) -> None:
+    sparing = Filters(force=True, delete_emptydir_data=True, spare_daemonsets=True)
+    assert judged(a_pod(owner=owner, phase=phase), sparing, daemon_set=BROKEN).fate is Fate.STAYS
+    assert judged(a_pod(owner="example.dev/v1 Database", phase=phase), sparing).fate is Fate.LEAVES

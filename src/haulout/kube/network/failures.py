@@ -49,7 +49,7 @@ def timed_out(doing: str, seconds: float, connection: Connection, *, sent: bool)
 
 def _is_refusal(error: BaseException) -> bool:
     """Tell whether the server refused our certificate: it says so after we wrote, but before it reads the request."""
-    tls_error = _cause(error, ssl.SSLError)
+    tls_error = cause(error, ssl.SSLError)
     return tls_error is not None and tls.is_refusal(tls_error)
 
 
@@ -59,7 +59,7 @@ def _no_connection(error: BaseException, connection: Connection) -> str:
     if isinstance(error, aiohttp.ClientHttpProxyError):
         said = f"{error.status} {error.message}"
         return f"proxy {_shown(connection.proxy)} does not connect us to {server}: {said}; {_CHECK_PROXY}"
-    if (tls_error := _cause(error, ssl.SSLError)) is not None:
+    if (tls_error := cause(error, ssl.SSLError)) is not None:
         return f"cannot connect to {server}: {tls.explain(tls_error, connection.tls, host=host)}"
     if isinstance(error, aiohttp.ClientConnectorError):
         via_proxy = connection.proxy and (isinstance(error, aiohttp.ClientProxyConnectionError) or error.host != host)
@@ -68,7 +68,7 @@ def _no_connection(error: BaseException, connection: Connection) -> str:
         if isinstance(error, aiohttp.ClientConnectorDNSError):
             return f"cannot connect to {target}: the address of {error.host} cannot be found; {advice}"
         when = " during the handshake" if isinstance(error.os_error, ConnectionResetError) else ""
-        return f"cannot connect to {target}: {_words(error.os_error)}{when}; {advice}"
+        return f"cannot connect to {target}: {words(error.os_error)}{when}; {advice}"
     return f"cannot connect to {server}: the connection was lost at once{_reason(error)}; {_advice(connection)}"
 
 
@@ -78,7 +78,8 @@ def _advice(connection: Connection) -> str:
     return f"is the cluster up, and is context {connection.context!r} of {connection.source} the right one?"
 
 
-def _words(error: OSError) -> str:
+def words(error: OSError) -> str:
+    """Return what happened to a connection, as people say it."""
     if isinstance(error, ConnectionRefusedError):
         return "connection refused"
     if isinstance(error, ConnectionResetError):
@@ -87,8 +88,8 @@ def _words(error: OSError) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    cause = _cause(error, OSError)
-    return f" ({_words(cause)})" if cause and cause.strerror else ""
+    found = cause(error, OSError)
+    return f" ({words(found)})" if found and found.strerror else ""
 
 
 def _shown(proxy: str | None) -> str:
@@ -97,7 +98,7 @@ def _shown(proxy: str | None) -> str:
     return f"{address.scheme}://{address.netloc.rpartition('@')[2]}"
 
 
-def _cause(error: BaseException | None, kind: type[E]) -> E | None:
+def cause(error: BaseException | None, kind: type[E]) -> E | None:
     """Return the first of its causes that is of `kind`, past aiohttp's wrappers, which are OSErrors themselves."""
     while error is not None and (isinstance(error, aiohttp.ClientError) or not isinstance(error, kind)):
         error = error.__cause__

@@ -1,0 +1,173 @@
+"""The way to the outside world: HTTP and mail over this machine's network, for notifications and for checks that ask.
+
+What is out there may be slow, gone, wrong or hostile, so everything has a limit: connections, time, the length of an
+answer. Proxies come from the environment, by the same rules as for the cluster. A redirect is followed only on the same
+host and never away from TLS, a few times; one that would turn a POST into a GET is an answer like any other. Whatever
+goes wrong is an `OutsideError` of one sentence that names the host and no secret.
+
+Connections are not kept: a request is rare here, and one that meets an old connection which is being closed would fail
+for no reason.
+"""
+
+import asyncio
+import os
+import ssl
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import NamedTuple
+from urllib.parse import urljoin, urlsplit
+
+import aiohttp
+
+from haulout import __version__
+from haulout.errors import KubeconfigError, OutsideError
+from haulout.kube.network import failures, proxy
+from haulout.profiles import smtp
+from haulout.profiles.said import no_answer, origin, quoted, url_problem, why
+from haulout.profiles.smtp import Envelope
+
+_HTTP_WITHIN = timedelta(seconds=10)
+_MAIL_WITHIN = timedelta(seconds=30)
+_MOST_REDIRECTS = 3
+_PIECE = 1 << 16
+_READS = {"GET", "HEAD"}
+_REDIRECTS = {301, 302, 303, 307, 308}
+_SAME_METHOD = {307, 308}
+
+
+class _Said(NamedTuple):
+    status: int
+    body: bytes
+    location: str
+
+
+class Network:
+    """Reaches the outside over the network; `tls` says whom to trust, `environ` which proxies to use."""
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        connections: int = 20,
+        largest_answer: int = 1 << 20,
+    ) -> None:
+        self._environ = os.environ if environ is None else environ
+        self._tls = ssl.create_default_context() if tls is None else tls
+        self._connections = connections
+        self._largest_answer = largest_answer
+        self._letters = asyncio.Semaphore(connections)
+        self._session: aiohttp.ClientSession | None = None
+
+    async def request(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout: timedelta = _HTTP_WITHIN,  # noqa: ASYNC109 - part of the Outside protocol
+    ) -> tuple[int, bytes]:
+        """Send an HTTP request; return the status and the body."""
+        if complaint := url_problem(url):
+            raise OutsideError(f"a request cannot be sent: {complaint}")
+        url = url.strip()
+        try:
+            async with asyncio.timeout(timeout.total_seconds()):
+                return await self._follow(method, url, body=body, headers=headers or {})
+        except TimeoutError:
+            raise OutsideError(no_answer(origin(url), timeout)) from None
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise OutsideError(f"{origin(url)}: {_problem(error)}") from None
+
+    async def mail(self, envelope: Envelope) -> None:
+        """Hand a letter to its mail server."""
+        async with self._letters:
+            await smtp.deliver(envelope, tls=self._tls, within=_MAIL_WITHIN)
+
+    async def close(self) -> None:
+        """Give up all connections; requests under way fail."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def _follow(self, method: str, url: str, *, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+        first = url
+        for _ in range(_MOST_REDIRECTS + 1):
+            said = await self._exchange(method, url, body=body, headers=headers)
+            followed = said.status in (_REDIRECTS if method in _READS else _SAME_METHOD)
+            if not followed or not said.location:
+                return said.status, said.body
+            url = _next(url, said.location)
+        raise OutsideError(f"{origin(first)} sends us from one address to the next, more than {_MOST_REDIRECTS} times")
+
+    async def _exchange(self, method: str, url: str, *, body: bytes, headers: Mapping[str, str]) -> _Said:
+        async with self._open_session().request(
+            method,
+            url,
+            data=body or None,
+            headers={"User-Agent": f"haulout/{__version__}", **headers},
+            proxy=self._proxy_for(url),
+            allow_redirects=False,
+        ) as answer:
+            return _Said(answer.status, await self._read(answer), answer.headers.get("Location", ""))
+
+    async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
+        pieces, length = [], 0
+        async for piece in answer.content.iter_chunked(_PIECE):
+            pieces.append(piece)
+            length += len(piece)
+            if length > self._largest_answer:
+                raise OutsideError(f"{origin(str(answer.url))}: the answer is longer than {self._largest_answer} bytes")
+        return b"".join(pieces)
+
+    def _proxy_for(self, url: str) -> str | None:
+        try:
+            return proxy.from_environment(url, self._environ)
+        except KubeconfigError as error:
+            raise OutsideError(f"{origin(url)}: {error}") from None
+
+    def _open_session(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            connector = aiohttp.TCPConnector(ssl=self._tls, limit=self._connections, force_close=True)
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                timeout=aiohttp.ClientTimeout(total=None),  # each request brings its own
+            )
+        return self._session
+
+
+def _next(url: str, location: str) -> str:
+    """Return where a redirect leads to, if we go there."""
+    there = urljoin(url, location)
+    try:
+        here, next_ = urlsplit(url), urlsplit(there)
+        same_host = next_.hostname == here.hostname
+    except ValueError:
+        raise OutsideError(f"{origin(url)} sends us to {quoted(location)}, which is no address") from None
+    if not same_host or next_.scheme not in {here.scheme, "https"}:
+        raise OutsideError(f"{origin(url)} sends us to {origin(there)}, where we do not follow; give the right address")
+    return there
+
+
+def _problem(error: Exception) -> str:
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return f"the proxy in the environment does not connect us: {error.status} {quoted(error.message)}"
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return f"the proxy in the environment cannot be reached: {why(error.os_error)}"
+    for kind, text in _PROBLEMS.items():
+        if isinstance(error, kind):
+            return text
+    if found := failures.cause(error, OSError):
+        return why(found)
+    is_ours = isinstance(error, ValueError)  # not that of a certificate, which has a cause
+    return "a token or an address has a line break in it" if is_ours else "the connection was lost"
+
+
+_PROBLEMS = {
+    aiohttp.ClientConnectorDNSError: "its address cannot be found",
+    aiohttp.ClientPayloadError: "the answer broke off",
+    aiohttp.ClientResponseError: "the answer is not HTTP",
+    aiohttp.ServerDisconnectedError: "it hung up without an answer",
+}

@@ -1,0 +1,37 @@
+"""The trigger `alterAnnotation`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from haulout.profiles.options import option
+from haulout.profiles.plugin import DATA_ANNOTATION, Effect, Scene, SetAnnotation, Trigger
+from haulout.profiles.plugins.triggers.names import key_problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterAnnotation(Trigger):
+    """Sets an annotation of the node, or takes it off.
+
+    The annotation is written together with the node's new state, so nobody sees the one without the other.
+    """
+
+    type = "alterAnnotation"
+    example = """\
+key: example.com/approved-by
+value: maintenance
+"""
+
+    key: str = option("The annotation's key.")
+    value: str = option("The value that it gets; may be empty.", default="")
+    remove: bool = option("Take the annotation off instead.", default=False)
+
+    def effects(self, scene: Scene) -> tuple[Effect, ...]:
+        """Return the one change."""
+        del scene
+        return (SetAnnotation(self.key, None if self.remove else self.value),)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what no annotation can be called, and the one that is not to be touched."""
+        yield from key_problems(self.key)
+        if self.key == DATA_ANNOTATION:
+            yield "key", f"found {self.key}, in which the state of the profiles is kept, expected any other"

@@ -1,0 +1,31 @@
+"""The trigger `alterFinalizer`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from haulout.profiles.options import option
+from haulout.profiles.plugin import Effect, Scene, SetFinalizer, Trigger
+from haulout.profiles.plugins.triggers.names import key_problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterFinalizer(Trigger):
+    """Adds a finalizer to the node, or takes it off.
+
+    While a node has a finalizer it cannot be deleted for good. Finalizers of others stay as they are.
+    """
+
+    type = "alterFinalizer"
+    example = "key: example.com/maintenance"
+
+    key: str = option("The finalizer.")
+    remove: bool = option("Take it off instead.", default=False)
+
+    def effects(self, scene: Scene) -> tuple[Effect, ...]:
+        """Return the one change."""
+        del scene
+        return (SetFinalizer(self.key, not self.remove),)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what no finalizer can be called."""
+        yield from key_problems(self.key)

@@ -1,0 +1,37 @@
+"""The trigger `alterLabel`."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from haulout.profiles.options import option
+from haulout.profiles.plugin import Effect, Scene, SetLabel, Trigger
+from haulout.profiles.plugins.triggers.names import key_problems, value_problems
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlterLabel(Trigger):
+    """Sets a label of the node, or takes it off.
+
+    The label is written together with the node's new state, so nobody sees the one without the other.
+    """
+
+    type = "alterLabel"
+    example = """\
+key: example.com/reboot-ok
+value: "true"
+"""
+
+    key: str = option("The label's key.")
+    value: str = option("The value that it gets; may be empty.", default="")
+    remove: bool = option("Take the label off instead.", default=False)
+
+    def effects(self, scene: Scene) -> tuple[Effect, ...]:
+        """Return the one change."""
+        del scene
+        return (SetLabel(self.key, None if self.remove else self.value),)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what no label can be called, or say."""
+        yield from key_problems(self.key)
+        if not self.remove:
+            yield from value_problems(self.value)

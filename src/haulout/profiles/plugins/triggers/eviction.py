@@ -1,0 +1,92 @@
+"""The trigger `eviction`: cordons, uncordons and drains, the last with all that the drain engine can do."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from haulout.drain import document
+from haulout.drain.policy import Policy
+from haulout.errors import PolicyError
+from haulout.kube.objects import RawObject
+from haulout.profiles.options import option
+from haulout.profiles.plugin import Cordon, Drain, Effect, Scene, Trigger, Uncordon
+
+_ACTIONS = ("cordon", "uncordon", "drain")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction(Trigger):
+    """Cordons, uncordons or drains the node.
+
+    `drain` cordons the node first, and the chain goes on when the node is empty. All pods leave, also finished ones,
+    those without a controller and those with an `emptyDir`; only static pods and those of DaemonSets stay. Disruption
+    budgets are respected, and the drain goes on for as long as it takes.
+
+    With `forceEviction` that has an end: a pod that could not be evicted for `evictionTimeout` is deleted whatever its
+    budget says, and one that is still there `deletionTimeout` after it was told to go, and has had its grace period,
+    is ended at once. Without it neither time has an effect.
+    """
+
+    type = "eviction"
+    example = """\
+action: drain
+forceEviction: true
+evictionTimeout: 30m
+drain:
+  order:
+    storageLast: true
+"""
+
+    action: str = option("What is to be done: `cordon`, `uncordon` or `drain`.")
+    deletion_timeout: timedelta = option(
+        "With `forceEviction`: how long a pod that was told to go may take, before it gets no more time.",
+        default=timedelta(minutes=10),
+    )
+    eviction_timeout: timedelta = option(
+        "With `forceEviction`: how long a pod is asked to leave, before it is deleted.", default=timedelta(minutes=10)
+    )
+    force_eviction: bool = option("Delete pods that cannot be evicted in time.", default=False)
+    drain: RawObject | None = option(
+        "Of Haulout, not of the SAP maintenance-controller: a whole drain policy. What it says goes before the three "
+        "keys above.",
+        default=None,
+    )
+    _policy: Policy = field(init=False, repr=False, compare=False)
+    _problems: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
+
+    def __post_init__(self) -> None:
+        policy = self._by_keys()
+        if self.drain is not None:
+            try:
+                policy = document.read(self.drain, base=policy, path="drain")
+            except PolicyError as error:
+                object.__setattr__(self, "_problems", error.problems)
+        object.__setattr__(self, "_policy", policy)
+
+    def effects(self, scene: Scene) -> tuple[Effect, ...]:
+        """Return what is to be done."""
+        del scene
+        match self.action:
+            case "cordon":
+                return (Cordon(),)
+            case "uncordon":
+                return (Uncordon(),)
+            case _:
+                return (Cordon(), Drain(self._policy))
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield actions that nobody knows, and what is wrong with the drain policy."""
+        if self.action not in _ACTIONS:
+            yield "action", f"found {self.action!r}, expected one of {', '.join(_ACTIONS)}"
+        elif self.drain is not None and self.action != "drain":
+            yield "drain", f"found with action {self.action}, expected only with action drain"
+        for problem in self._problems:
+            key, _, text = problem.partition(": ")
+            yield key, text
+
+    def _by_keys(self) -> Policy:
+        if not self.force_eviction:
+            return Policy.like_smc()
+        none = timedelta()  # the SAP maintenance-controller takes negative times, too
+        evicts_for, deletes_for = max(self.eviction_timeout, none), max(self.deletion_timeout, none)
+        return Policy.like_smc(evicts_for=evicts_for, deletes_for=deletes_for)
