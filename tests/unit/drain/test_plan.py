@@ -292,6 +292,12 @@ def test_a_pod_that_the_policy_keeps_and_that_comes_later_does_not_stop_the_othe
     assert (plan.ending, plan.problems[0][:13]) == (Ending.REFUSED, "cannot delete")
 
 
+def test_where_daemon_sets_are_spared_the_server_is_not_asked_about_them() -> None:
+    agent = a_pod("agent-0", owner=DAEMON, app="agent")
+    plan = look(agent, *PODS, policy=Policy.like_smc())
+    assert (plan.questions, len(plan.actions)) == ((), 5)
+
+
 def test_nobody_is_touched_before_it_is_known_whom_daemon_sets_keep() -> None:
     agent = a_pod("agent-0", owner=DAEMON, app="agent")
     plan = look(agent, *PODS)

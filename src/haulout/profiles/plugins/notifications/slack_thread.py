@@ -1,0 +1,188 @@
+"""The notification `slackThread`: messages of some time go into one thread, which a lease remembers.
+
+The lease's holder is the thread: the time stamp of the message that began it. Several processes may send at once, and a
+period must not get two threads. So who finds no thread in force claims the lease first, by compare-and-swap and for a
+short while, begins the thread, and then writes down its time stamp. Who finds a claim tries again later. If a thread
+could not be begun the claim is given back; if the process dies it runs out.
+"""
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from haulout.errors import AlreadyExists, Conflict, KubeError, NotFound, OutsideError, Unreachable
+from haulout.kube import leases
+from haulout.kube.client import Client
+from haulout.kube.locks import held_until
+from haulout.kube.objects import Lease, LeaseSpec, object_key
+from haulout.profiles.options import option, secret
+from haulout.profiles.plugin import Message, Notification, Outside
+from haulout.profiles.plugins.notifications.texts import render, template_problems
+from haulout.profiles.said import origin, quoted, url_problem
+
+_CLAIMED = "haulout is beginning a thread"
+_CLAIM_LASTS = timedelta(minutes=1)
+_WRITES = 3
+_PAUSE = timedelta(seconds=1)
+_ESCAPES = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlackThread(Notification):
+    """Posts to Slack as replies in one thread for each period, by the Web API (`chat.postMessage`).
+
+    The first message of a period begins a thread with `title`; it and all others of the period are replies there. The
+    thread is remembered in a Lease, so that it outlives a restart and several processes share it. The Lease is not
+    removed when Haulout is.
+
+    The token needs the scope `chat:write`, and the app must be in the channel. `&`, `<` and `>` are shown as they are:
+    markup for links does not work.
+    """
+
+    type = "slackThread"
+    example = """\
+token: ${SLACK_TOKEN}
+channel: "#maintenance"
+title: Maintenance of today
+message: "{{ .Node.Name }} is now {{ .State }}"
+leaseName: maintenance-thread
+leaseNamespace: kube-system
+period: 24h
+"""
+
+    token: str = secret("The token of the Slack app, `xoxb-…`.")
+    channel: str = option("The channel, by name or id.")
+    title: str = option("A template of the message that begins a thread.")
+    message: str = option("A template of the replies.")
+    lease_name: str = option("The name of the Lease that remembers the thread.")
+    lease_namespace: str = option("The namespace of the Lease.")
+    period: timedelta = option("For how long replies go into the same thread.")
+    url: str = option(
+        "Of Haulout, not of the SAP maintenance-controller: where the Web API is, such as `https://slack-gov.com/api/`.",
+        default="https://slack.com/api/",
+    )
+
+    async def send(self, message: Message, outside: Outside) -> None:
+        """Post the reply, and begin its thread if there is none in force."""
+        title, text = render("title", self.title, message), render("message", self.message, message)
+        lease = _Thread(message.client, self.lease_name, self.lease_namespace)
+        try:
+            thread = await lease.current() or await self._begin(title, lease, outside)
+        except KubeError as error:
+            key = object_key(self.lease_name, self.lease_namespace)
+            raise OutsideError(f"the thread of lease {key} is not known: {error}") from None
+        await self._post(text, outside, thread=thread)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what makes no sense."""
+        if complaint := url_problem(self.url):
+            yield "url", complaint
+        if self.period < timedelta(seconds=1):
+            yield "period", "found less than a second, expected a duration such as 24h"
+
+    def template_problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with the two texts."""
+        yield from template_problems(title=self.title, message=self.message)
+
+    async def _begin(self, title: str, lease: "_Thread", outside: Outside) -> str:
+        """Begin a thread and return it."""
+        await lease.claim()
+        try:
+            thread = await self._post(title, outside)
+        except OutsideError:
+            await lease.give_back()
+            raise
+        await lease.keep(thread, self.period)
+        return thread
+
+    async def _post(self, text: str, outside: Outside, *, thread: str = "") -> str:
+        """Post a message, and return its time stamp."""
+        token = self.token.strip()
+        body: dict[str, Any] = {"channel": self.channel, "text": text.translate(_ESCAPES)}
+        if thread:
+            body["thread_ts"] = thread
+        status, said = await outside.request(
+            "POST",
+            f"{self.url.strip().rstrip('/')}/chat.postMessage",
+            body=msgspec.json.encode(body),
+            headers={"Content-Type": "application/json; charset=utf-8", "Authorization": f"Bearer {token}"},
+        )
+        try:
+            answer = msgspec.json.decode(said, type=_Answer)
+        except msgspec.DecodeError:
+            shown = quoted(said, secrets=(token,))
+            raise OutsideError(
+                f"{origin(self.url)} does not answer as Slack does, with status {status}: {shown}"
+            ) from None
+        if not answer.ok or not answer.ts:
+            shown = quoted(answer.error or "no reason given", secrets=(token,))
+            raise OutsideError(f"Slack does not take the message for {self.channel}: {shown}")
+        return answer.ts
+
+
+class _Answer(msgspec.Struct):
+    ok: bool = False
+    ts: str = ""
+    error: str = ""
+
+
+class _Thread:
+    """A thread that a lease remembers."""
+
+    def __init__(self, client: Client, name: str, namespace: str) -> None:
+        self._client = client
+        self._name = name
+        self._namespace = namespace
+        self._lease: Lease | None = None
+
+    async def current(self) -> str | None:
+        """Return the thread in force; raise if somebody is just beginning one."""
+        self._lease = await leases.find(self._client, self._name, namespace=self._namespace)
+        if self._lease is None or held_until(self._lease.spec, now=self._client.clock.now()) is None:
+            return None
+        if self._lease.spec.holder_identity == _CLAIMED:
+            raise self._taken()
+        return self._lease.spec.holder_identity or None
+
+    async def claim(self) -> None:
+        """Keep others from beginning a thread."""
+        now = self._client.clock.now()
+        spec = _spec(_CLAIMED, _CLAIM_LASTS, renew_time=now, acquire_time=None if self._lease else now)
+        try:
+            await self._write(spec)
+        except (AlreadyExists, Conflict, NotFound):
+            raise self._taken() from None
+
+    async def keep(self, thread: str, period: timedelta) -> None:
+        """Remember a thread that has begun; nobody else could, so this is worth several tries."""
+        spec = _spec(thread, period, renew_time=self._client.clock.now())
+        for left in reversed(range(_WRITES)):
+            try:
+                await self._write(spec)
+            except KubeError as error:
+                if not left or not isinstance(error, Unreachable):
+                    raise
+                await self._client.clock.sleep(_PAUSE)
+            else:
+                return
+
+    async def give_back(self) -> None:
+        """Let others begin a thread; without that they can as soon as the claim runs out."""
+        with contextlib.suppress(KubeError):
+            await self._write(_spec(_CLAIMED, timedelta(), renew_time=self._client.clock.now() - _CLAIM_LASTS))
+
+    async def _write(self, spec: LeaseSpec) -> None:
+        version = self._lease.resource_version if self._lease else ""
+        self._lease = await leases.write(self._client, self._name, spec, namespace=self._namespace, version=version)
+
+    def _taken(self) -> OutsideError:
+        key = object_key(self._name, self._namespace)
+        return OutsideError(f"another process is just beginning the thread of lease {key}; this message waits for it")
+
+
+def _spec(holder: str, lasts: timedelta, **times: Any) -> LeaseSpec:
+    return LeaseSpec(holder_identity=holder, lease_duration_seconds=max(int(lasts.total_seconds()), 1), **times)

@@ -1,0 +1,96 @@
+"""Triggers that change the node, or the hypervisor below it."""
+
+from typing import cast
+
+import pytest
+
+from haulout.profiles.plugin import (
+    DATA_ANNOTATION,
+    Effect,
+    PatchHypervisor,
+    Plugin,
+    Scene,
+    SetAnnotation,
+    SetFinalizer,
+    SetLabel,
+    Trigger,
+)
+from haulout.profiles.plugins.triggers.alter_annotation import AlterAnnotation
+from haulout.profiles.plugins.triggers.alter_finalizer import AlterFinalizer
+from haulout.profiles.plugins.triggers.alter_hypervisor import AlterHypervisor
+from haulout.profiles.plugins.triggers.alter_label import AlterLabel
+
+ANY_SCENE = cast("Scene", None)  # none of them looks
+
+
+def effects(trigger: Trigger) -> tuple[Effect, ...]:
+    return trigger.effects(ANY_SCENE)
+
+
+def wrong_keys(plugin: Plugin) -> list[str]:
+    return [key for key, _ in plugin.problems()]
+
+
+def test_a_label_is_set_or_taken_off() -> None:
+    """I11."""
+    assert effects(AlterLabel(key="a/b", value="c")) == (SetLabel("a/b", "c"),)
+    assert effects(AlterLabel(key="a/b")) == (SetLabel("a/b", ""),)
+    assert effects(AlterLabel(key="a/b", value="c", remove=True)) == (SetLabel("a/b", None),)
+
+
+def test_an_annotation_is_set_or_taken_off() -> None:
+    """I03."""
+    assert effects(AlterAnnotation(key="a/b", value="any text: at all")) == (SetAnnotation("a/b", "any text: at all"),)
+    assert effects(AlterAnnotation(key="a/b", remove=True)) == (SetAnnotation("a/b", None),)
+
+
+def test_a_finalizer_is_added_or_taken_off() -> None:
+    """I06."""
+    assert effects(AlterFinalizer(key="a/b")) == (SetFinalizer("a/b", True),)
+    assert effects(AlterFinalizer(key="a/b", remove=True)) == (SetFinalizer("a/b", False),)
+
+
+@pytest.mark.parametrize("key", ["", "a b", "/b", "a/", "a/b/c", "Upper.example/x", "-a", "x" * 64])
+def test_names_that_the_server_would_refuse_are_refused_at_load(key: str) -> None:
+    for plugin in (AlterLabel(key=key), AlterAnnotation(key=key), AlterFinalizer(key=key)):
+        assert wrong_keys(plugin) == ["key"]
+
+
+@pytest.mark.parametrize("value", ["2026-01-05T09:00:00Z", "a b", "-", "x" * 64])
+def test_values_that_no_label_can_have_are_refused_at_load(value: str) -> None:
+    assert wrong_keys(AlterLabel(key="a", value=value)) == ["value"]
+    assert wrong_keys(AlterLabel(key="a", value=value, remove=True)) == []
+    assert wrong_keys(AlterAnnotation(key="a", value=value)) == []
+
+
+def test_the_state_of_the_profiles_is_not_to_be_altered() -> None:
+    assert wrong_keys(AlterAnnotation(key=DATA_ANNOTATION)) == ["key"]
+
+
+def test_good_names_are_no_problem() -> None:
+    for key in ("ready", "example.com/ready", "a_b.c-d"):
+        assert wrong_keys(AlterLabel(key=key, value="v1.2_x")) == []
+
+
+def test_a_hypervisor_gets_what_is_given_and_nothing_else() -> None:
+    """I09: strings, booleans and lists, by their names in JSON."""
+    trigger = AlterHypervisor(
+        maintenance="manual", maintenance_reason="kernel", evacuate_on_reboot=False, custom_traits=("A", "B")
+    )
+    assert effects(trigger) == (
+        PatchHypervisor(
+            {
+                "evacuateOnReboot": False,
+                "customTraits": ["A", "B"],
+                "maintenance": "manual",
+                "maintenanceReason": "kernel",
+            }
+        ),
+    )
+
+
+def test_what_is_empty_is_given() -> None:
+    assert effects(AlterHypervisor(maintenance="", aggregates=())) == (
+        PatchHypervisor({"aggregates": [], "maintenance": ""}),
+    )
+    assert effects(AlterHypervisor()) == ()

@@ -1,0 +1,97 @@
+"""The trigger that cordons, uncordons and drains."""
+
+from datetime import timedelta
+from typing import Any, cast
+
+import pytest
+
+from haulout.drain.policy import ANY_POD, Policy
+from haulout.kube.objects import Pod
+from haulout.profiles.plugin import Cordon, Drain, Effect, Scene, Uncordon
+from haulout.profiles.plugins.triggers.eviction import Eviction
+
+ANY_SCENE = cast("Scene", None)  # it does not look
+MINUTE = timedelta(minutes=1)
+
+
+def effects(**config: Any) -> tuple[Effect, ...]:
+    trigger = Eviction(**config)
+    assert list(trigger.problems()) == []
+    return trigger.effects(ANY_SCENE)
+
+
+def policy_of(**config: Any) -> Policy:
+    cordon, drain = effects(action="drain", **config)
+    assert isinstance(drain, Drain)
+    assert cordon == Cordon()
+    return cast("Policy", drain.policy)
+
+
+def problems_of(**config: Any) -> list[str]:
+    return [f"{key}: {problem}" for key, problem in Eviction(**config).problems()]
+
+
+def test_cordon_and_uncordon() -> None:
+    """C38."""
+    assert effects(action="cordon") == (Cordon(),)
+    assert effects(action="uncordon") == (Uncordon(),)
+
+
+def test_defaults() -> None:
+    """I05."""
+    trigger = Eviction(action="drain")
+    assert (trigger.deletion_timeout, trigger.eviction_timeout) == (10 * MINUTE, 10 * MINUTE)
+    assert not trigger.force_eviction
+
+
+def test_a_drain_takes_all_pods_but_those_of_daemon_sets_and_as_long_as_it_takes() -> None:
+    """C39: it cordons first, in the same step."""
+    policy = policy_of()
+    filters = policy.filters
+    assert (filters.force, filters.delete_emptydir_data, filters.spare_daemonsets) == (True, True, True)
+    limits = policy.limits_for(Pod(), ANY_POD)
+    assert (limits.evicts, limits.eviction_timeout, limits.deletion_timeout) == (True, None, None)
+    assert policy.timeout is None
+
+
+def test_without_force_no_time_makes_it_harsh() -> None:
+    assert policy_of(eviction_timeout=MINUTE, deletion_timeout=MINUTE) == policy_of()
+
+
+def test_with_force_pods_are_deleted_and_then_killed_in_the_end() -> None:
+    """C40."""
+    limits = policy_of(force_eviction=True, eviction_timeout=3 * MINUTE).limits_for(Pod(), ANY_POD)
+    assert (limits.eviction_timeout, limits.deletion_timeout) == (3 * MINUTE, 10 * MINUTE)
+
+
+def test_a_time_below_zero_is_none_at_all() -> None:
+    limits = policy_of(force_eviction=True, eviction_timeout=-MINUTE).limits_for(Pod(), ANY_POD)
+    assert limits.eviction_timeout == timedelta()
+
+
+def test_a_drain_policy_goes_before_the_other_keys() -> None:
+    policy = policy_of(
+        force_eviction=True, drain={"evictionTimeout": "1m", "order": {"storageLast": True}, "parallel": 3}
+    )
+    assert policy.eviction_timeout == MINUTE
+    assert policy.deletion_timeout == 10 * MINUTE
+    assert (policy.order.storage_last, policy.parallel, policy.filters.spare_daemonsets) == (True, 3, True)
+
+
+@pytest.mark.parametrize("action", ["", "delete", "Drain"])
+def test_any_other_action_is_refused(action: str) -> None:
+    (problem,) = problems_of(action=action)
+    assert problem == f"action: found {action!r}, expected one of cordon, uncordon, drain"
+
+
+def test_all_that_is_wrong_with_a_drain_policy_is_told() -> None:
+    timeout, unknown = problems_of(action="drain", drain={"timeout": 5, "orderr": {}})
+    assert timeout.startswith("drain.timeout: found 5, expected a duration")
+    assert unknown == "drain.orderr: unknown, did you mean order?"
+    (no_keys,) = problems_of(action="drain", drain=cast("Any", "harsh"))
+    assert no_keys == "drain: found 'harsh', expected keys and values"
+
+
+def test_a_drain_policy_is_for_drains() -> None:
+    (problem,) = problems_of(action="cordon", drain={})
+    assert problem.startswith("drain: found with action cordon")
