@@ -78,6 +78,14 @@ def test_like_the_operator_and_like_kubectl() -> None:
     assert Policy.like_kubectl(Filters(), timeout=MINUTE).timeout == MINUTE
 
 
+def test_like_the_other_operator_it_is_harsh_only_with_both_times() -> None:
+    calm, harsh = Policy.like_smc(), Policy.like_smc(evicts_for=MINUTE, deletes_for=2 * MINUTE)
+    assert [*calm.problems(), *harsh.problems()] == []
+    assert calm.limits_for(a_pod(), ANY_POD) == Limits(grace=MINUTE / 2)
+    limits = harsh.limits_for(a_pod(), ANY_POD)
+    assert (limits.eviction_timeout, limits.deletion_timeout) == (MINUTE, 2 * MINUTE)
+
+
 def test_a_number_of_requests_must_make_sense() -> None:
     assert list(Policy(parallel=0).problems()) == [("parallel", "found 0, expected a number from 1 to 500")]
 
