@@ -15,9 +15,9 @@ from haulout.core.clock import RealClock
 from haulout.errors import ServerFailure
 from haulout.kube.client import Client
 from haulout.kube.patches import json_patch, merge_patch, replace
+from haulout.kube.resources import SECRETS
 from haulout.web import registration
 from haulout.web.injection import CONFIGURATIONS
-from haulout.web.secrets import SECRETS
 from haulout.web.webhook import SelfMade, Webhook, WebhookSettings
 from support.backends import a_real_cluster
 from support.certificates import Authority

@@ -9,7 +9,7 @@ from typing import Any
 
 from haulout.core.virtual import EPOCH
 from haulout.errors import OutsideError
-from haulout.profiles.plugin import Message, State
+from haulout.profiles.plugin import Message, Reply, State
 from haulout.profiles.smtp import Envelope
 
 _SOON = timedelta(seconds=10)
@@ -47,15 +47,15 @@ class Asked:
         return json.loads(self.body)
 
 
-Reply = tuple[int, bytes] | Exception
-Behaviour = Callable[[Asked], Reply]
+Given = tuple[int, bytes] | Exception
+Behaviour = Callable[[Asked], Given]
 
 
 @dataclass
 class FakeOutside:
     """Answers as it is told: by `behave`, or with its next answer; else with `ok`. Remembers what it was sent."""
 
-    answers: list[Reply] = field(default_factory=list)
+    answers: list[Given] = field(default_factory=list)
     behave: Behaviour | None = None
     takes: timedelta = timedelta()  # how long an answer or a letter takes
     requests: list[Asked] = field(default_factory=list)
@@ -72,10 +72,25 @@ class FakeOutside:
     ) -> tuple[int, bytes]:
         """Answer."""
         del timeout
+        reply = await self.exchange(method, url, body=body, headers=headers)
+        return reply.status, reply.body
+
+    async def exchange(
+        self, method: str, url: str, *, body: bytes = b"", headers: Mapping[str, str] | None = None
+    ) -> Reply:
+        """Answer, without headers."""
         asked = Asked(method, url, body, dict(headers or {}))
         self.requests.append(asked)
         await self._wait()
-        return self._given(asked)
+        return Reply(*self._given(asked), {})
+
+    async def secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        """Return no Secret."""
+        raise OutsideError(f"there is no Secret {namespace}/{name}")
+
+    async def file(self, path: str) -> bytes:
+        """Return no file."""
+        raise OutsideError(f"there is no file {path}")
 
     async def mail(self, envelope: Envelope) -> None:
         """Take a letter."""
@@ -102,7 +117,7 @@ class FakeSlack:
     posts: list[Mapping[str, str]] = field(default_factory=list)
     problem: str = ""  # what it says to all that comes
 
-    def __call__(self, asked: Asked) -> Reply:
+    def __call__(self, asked: Asked) -> Given:
         """Answer a request, as a behaviour of `FakeOutside`."""
         if not asked.url.endswith("/api/chat.postMessage"):
             return OutsideError("slack.com: 404")

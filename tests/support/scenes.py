@@ -28,6 +28,7 @@ from haulout.profiles.plugin import (
     State,
     Workload,
 )
+from haulout.profiles.smtp import Envelope
 
 NOW = datetime(2024, 5, 1, 10, 0, tzinfo=UTC)
 PROFILE = "os"
@@ -203,3 +204,7 @@ class Stranger(Outside):
             return self.files[path]
         except KeyError:
             raise OutsideError(f"{path}: there is no such file") from None
+
+    async def mail(self, envelope: Envelope) -> None:
+        """Take no letters."""
+        raise OutsideError(f"{envelope.server} takes no letters")

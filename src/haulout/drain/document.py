@@ -76,8 +76,8 @@ def _policy(section: "_Section", base: Policy) -> Policy:
         ignore_daemonsets=section.get("ignoreDaemonSets", _flag, of.ignore_daemonsets),
         delete_emptydir_data=section.get("deleteEmptyDirData", _flag, of.delete_emptydir_data),
         skip_wait_for_delete=section.get("skipWaitForDelete", _span, of.skip_wait_for_delete),
-        spare_daemonsets=of.spare_daemonsets,
     )
+    filters = replace(filters, spare_daemonsets=of.spare_daemonsets and filters.ignore_daemonsets)
     policy = replace(
         base,
         filters=filters,

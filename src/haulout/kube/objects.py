@@ -180,6 +180,12 @@ class Lease(Object, frozen=True):
     spec: LeaseSpec = LeaseSpec()
 
 
+class Secret(Object, frozen=True):
+    """A Secret, with its data as it stands in JSON: in base64."""
+
+    data: dict[str, str] | None = None
+
+
 class ListMetadata(Base, frozen=True):
     """Where a list stands."""
 

@@ -5,7 +5,7 @@ from functools import lru_cache
 from typing import Generic, TypeVar
 from urllib.parse import quote
 
-from haulout.kube.objects import Lease, Node, Object, Pod, RawObject
+from haulout.kube.objects import Lease, Node, Object, Pod, RawObject, Secret
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -62,6 +62,7 @@ def _quoted(part: str) -> str:
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False, model=Node)
 PODS = Resource("", "v1", "pods", "Pod", namespaced=True, model=Pod)
 NAMESPACES = Resource("", "v1", "namespaces", "Namespace", namespaced=False, model=Object)
+SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True, model=Secret)
 LEASES = Resource("coordination.k8s.io", "v1", "leases", "Lease", namespaced=True, model=Lease)
 EVENTS = Resource("events.k8s.io", "v1", "events", "Event", namespaced=True, model=RawObject)
 ACCESS_REVIEWS = Resource(

@@ -10,19 +10,25 @@ for no reason.
 """
 
 import asyncio
+import base64
+import binascii
 import os
 import ssl
 from collections.abc import Mapping
 from datetime import timedelta
-from typing import NamedTuple
+from pathlib import Path
 from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 
 from haulout import __version__
-from haulout.errors import KubeconfigError, OutsideError
+from haulout.errors import KubeconfigError, KubeError, OutsideError
+from haulout.kube.client import Client
 from haulout.kube.network import failures, proxy
+from haulout.kube.objects import object_key
+from haulout.kube.resources import SECRETS
 from haulout.profiles import smtp
+from haulout.profiles.plugin import Reply
 from haulout.profiles.said import no_answer, origin, quoted, url_problem, why
 from haulout.profiles.smtp import Envelope
 
@@ -35,23 +41,22 @@ _REDIRECTS = {301, 302, 303, 307, 308}
 _SAME_METHOD = {307, 308}
 
 
-class _Said(NamedTuple):
-    status: int
-    body: bytes
-    location: str
-
-
 class Network:
-    """Reaches the outside over the network; `tls` says whom to trust, `environ` which proxies to use."""
+    """Reaches the outside over the network; `tls` says whom to trust, `environ` which proxies to use.
+
+    Secrets are read by `client`.
+    """
 
     def __init__(
         self,
         *,
+        client: Client | None = None,
         environ: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
         connections: int = 20,
         largest_answer: int = 1 << 20,
     ) -> None:
+        self._client = client
         self._environ = os.environ if environ is None else environ
         self._tls = ssl.create_default_context() if tls is None else tls
         self._connections = connections
@@ -69,6 +74,19 @@ class Network:
         timeout: timedelta = _HTTP_WITHIN,  # noqa: ASYNC109 - part of the Outside protocol
     ) -> tuple[int, bytes]:
         """Send an HTTP request; return the status and the body."""
+        reply = await self.exchange(method, url, body=body, headers=headers, timeout=timeout)
+        return reply.status, reply.body
+
+    async def exchange(
+        self,
+        method: str,
+        url: str,
+        *,
+        body: bytes = b"",
+        headers: Mapping[str, str] | None = None,
+        timeout: timedelta = _HTTP_WITHIN,  # noqa: ASYNC109 - as above
+    ) -> Reply:
+        """Send an HTTP request; return all of the answer."""
         if complaint := url_problem(url):
             raise OutsideError(f"a request cannot be sent: {complaint}")
         url = url.strip()
@@ -85,23 +103,47 @@ class Network:
         async with self._letters:
             await smtp.deliver(envelope, tls=self._tls, within=_MAIL_WITHIN)
 
+    async def secret(self, namespace: str, name: str) -> Mapping[str, bytes]:
+        """Return the data of a Secret in the cluster, decoded."""
+        where = f"Secret {object_key(name, namespace)}"
+        if self._client is None:
+            raise OutsideError(f"{where} cannot be read: there is no cluster")
+        try:
+            found = await self._client.get(SECRETS, name, namespace=namespace)
+            return {key: base64.b64decode(value, validate=True) for key, value in (found.data or {}).items()}
+        except binascii.Error:
+            raise OutsideError(f"{where} holds something else than base64") from None
+        except KubeError as error:
+            raise OutsideError(f"{where} cannot be read: {error}") from None
+
+    async def file(self, path: str) -> bytes:
+        """Return the content of a file."""
+        try:
+            data = await asyncio.to_thread(_read_file, path, self._largest_answer + 1)
+        except (OSError, ValueError) as error:
+            words = error.strerror if isinstance(error, OSError) else None
+            raise OutsideError(f"{path} cannot be read: {(words or 'this is no path').lower()}") from None
+        if len(data) > self._largest_answer:
+            raise OutsideError(f"{path} is longer than {self._largest_answer} bytes")
+        return data
+
     async def close(self) -> None:
         """Give up all connections; requests under way fail."""
         session, self._session = self._session, None
         if session is not None:
             await session.close()
 
-    async def _follow(self, method: str, url: str, *, body: bytes, headers: Mapping[str, str]) -> tuple[int, bytes]:
+    async def _follow(self, method: str, url: str, *, body: bytes, headers: Mapping[str, str]) -> Reply:
         first = url
         for _ in range(_MOST_REDIRECTS + 1):
-            said = await self._exchange(method, url, body=body, headers=headers)
-            followed = said.status in (_REDIRECTS if method in _READS else _SAME_METHOD)
-            if not followed or not said.location:
-                return said.status, said.body
-            url = _next(url, said.location)
+            reply = await self._exchange(method, url, body=body, headers=headers)
+            location = reply.headers.get("location")
+            if not location or reply.status not in (_REDIRECTS if method in _READS else _SAME_METHOD):
+                return reply
+            url = _next(url, location)
         raise OutsideError(f"{origin(first)} sends us from one address to the next, more than {_MOST_REDIRECTS} times")
 
-    async def _exchange(self, method: str, url: str, *, body: bytes, headers: Mapping[str, str]) -> _Said:
+    async def _exchange(self, method: str, url: str, *, body: bytes, headers: Mapping[str, str]) -> Reply:
         async with self._open_session().request(
             method,
             url,
@@ -110,7 +152,8 @@ class Network:
             proxy=self._proxy_for(url),
             allow_redirects=False,
         ) as answer:
-            return _Said(answer.status, await self._read(answer), answer.headers.get("Location", ""))
+            heads = {name.lower(): value for name, value in answer.headers.items()}
+            return Reply(answer.status, await self._read(answer), heads)
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
         pieces, length = [], 0
@@ -136,6 +179,11 @@ class Network:
                 timeout=aiohttp.ClientTimeout(total=None),  # each request brings its own
             )
         return self._session
+
+
+def _read_file(path: str, most: int) -> bytes:
+    with Path(path).open("rb") as file:
+        return file.read(most)
 
 
 def _next(url: str, location: str) -> str:

@@ -19,9 +19,9 @@ from haulout.core.clock import Clock
 from haulout.errors import AlreadyExists, ConfigError, Conflict, NotFound
 from haulout.kube.client import Client
 from haulout.kube.network.certificates import Identity
-from haulout.kube.objects import Object, RawObject, object_key
+from haulout.kube.objects import RawObject, Secret, object_key
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import Resource
+from haulout.kube.resources import SECRETS
 from haulout.web import generations
 from haulout.web.following import Following
 from haulout.web.generations import Generation, Keys
@@ -33,15 +33,6 @@ log = logging.getLogger(__name__)
 MANAGED_BY = "app.kubernetes.io/managed-by"
 US = "haulout"
 _TRIES = 5
-
-
-class Secret(Object, frozen=True):
-    """A Secret."""
-
-    data: dict[str, str] | None = None
-
-
-SECRETS = Resource("", "v1", "secrets", "Secret", namespaced=True, model=Secret)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,11 +18,12 @@ from haulout.core.virtual import VirtualClock
 from haulout.kube import access
 from haulout.kube.client import Client
 from haulout.kube.patches import json_patch, merge_patch, replace
+from haulout.kube.resources import SECRETS
 from haulout.sandbox.apiserver import ApiServer, User
 from haulout.web import registration
 from haulout.web.injection import CONFIGURATIONS, Registration, injection
 from haulout.web.presented import Presented
-from haulout.web.secrets import SECRETS, GivenSecret, OwnSecret, Place
+from haulout.web.secrets import GivenSecret, OwnSecret, Place
 from support.backends import Sandbox
 from support.certificates import Authority
 from support.eventually import eventually

@@ -16,6 +16,7 @@ from aiohttp import web
 from haulout.core.clock import RealClock
 from haulout.errors import OutsideError
 from haulout.kube.client import Client
+from haulout.kube.resources import SECRETS
 from haulout.profiles.outside import Network
 from haulout.profiles.plugins.notifications.slack import Slack
 from haulout.profiles.plugins.notifications.slack_thread import SlackThread
@@ -272,3 +273,36 @@ async def test_a_thread_over_the_network(network: Network) -> None:
             await plugin.send(a_message(node, client=client), network)
     assert slack.titles == ["T"]
     assert slack.replies == [("T", "n1"), ("T", "n2")]
+
+
+# What is not far away
+
+
+async def test_the_headers_of_an_answer_can_be_had(network: Network) -> None:
+    async with a_site(lambda _: _answer(web.Response(status=201, headers={"X-Subject-Token": "t"}))) as url:
+        reply = await network.exchange("POST", url)
+    assert (reply.status, reply.body, reply.headers["x-subject-token"]) == (201, b"", "t")
+
+
+async def test_a_file_can_be_read_unless_it_is_not_there_or_without_end(network: Network, tmp_path: Path) -> None:
+    there = tmp_path / "file"
+    there.write_bytes(b"content")
+    assert await network.file(str(there)) == b"content"
+    with pytest.raises(OutsideError, match="/dev/zero is longer than 10000 bytes"):
+        await network.file("/dev/zero")
+    for path in (tmp_path / "none", tmp_path, "a\0b"):
+        with pytest.raises(OutsideError, match="cannot be read: "):
+            await network.file(str(path))
+
+
+async def test_a_secret_of_the_cluster_can_be_read() -> None:
+    clock = RealClock()
+    client = Client(ApiServer(clock, namespaces=["ns"]).transport("us"), clock=clock, random=Random(1))
+    body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "data": {"key": "czNjcjN0"}}
+    await client.create(SECRETS, body, namespace="ns")
+    network = Network(environ={}, client=client)
+    assert await network.secret("ns", "s") == {"key": b"s3cr3t"}
+    with pytest.raises(OutsideError, match="Secret ns/none cannot be read: "):
+        await network.secret("ns", "none")
+    with pytest.raises(OutsideError, match="there is no cluster"):
+        await Network(environ={}).secret("ns", "s")

@@ -15,7 +15,7 @@ from haulout.errors import OutsideError
 from haulout.profiles.plugin import Message, Notification, Outside
 from haulout.profiles.plugins.notifications.slack import Slack
 from haulout.profiles.posting import Fate, Posted, Poster
-from support.outside import Asked, FakeOutside, Reply, a_message
+from support.outside import Asked, FakeOutside, Given, a_message
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
@@ -34,7 +34,7 @@ class Desk:
         self.is_up = True
         self.poster = Poster(self.outside, clock=clock, random=Random(1), tell=self.told.append, **settings)
 
-    def take(self, asked: Asked) -> Reply:
+    def take(self, asked: Asked) -> Given:
         """Take a message, if the receiver is up."""
         if not self.is_up:
             return DOWN
@@ -147,7 +147,7 @@ async def test_messages_about_a_node_keep_their_order(desk: Desk) -> None:
 
 
 async def test_a_message_that_cannot_be_sent_holds_up_no_other_node(desk: Desk) -> None:
-    def picky(asked: Asked) -> Reply:
+    def picky(asked: Asked) -> Given:
         return DOWN if asked.json["text"].startswith("n1") else desk.take(asked)
 
     desk.outside.behave = picky

@@ -20,7 +20,7 @@ from haulout.profiles.plugins.notifications.slack import Slack
 from haulout.profiles.plugins.notifications.slack_thread import SlackThread
 from haulout.profiles.plugins.notifications.teams import Teams
 from haulout.profiles.plugins.notifications.webhook import Webhook
-from support.outside import Asked, FakeOutside, Reply, a_message
+from support.outside import Asked, FakeOutside, Given, a_message
 from support.scripted import ScriptedTransport
 
 HOOK = "https://hooks.slack.test/services/T0/B0/s3cr3t"
@@ -32,14 +32,14 @@ def message(clock: Clock) -> Message:
     return a_message(client=Client(ScriptedTransport([]), clock=clock, random=Random(1)))
 
 
-async def sent(plugin: Notification, message: Message, *answers: Reply) -> Asked:
+async def sent(plugin: Notification, message: Message, *answers: Given) -> Asked:
     outside = FakeOutside(answers=list(answers))
     await plugin.send(message, outside)
     (asked,) = outside.requests
     return asked
 
 
-async def refusal(plugin: Notification, message: Message, *answers: Reply) -> str:
+async def refusal(plugin: Notification, message: Message, *answers: Given) -> str:
     with pytest.raises(OutsideError) as caught:
         await sent(plugin, message, *answers)
     assert "s3cr3t" not in str(caught.value)

@@ -16,7 +16,7 @@ from haulout.kube.client import Client
 from haulout.kube.objects import Lease, LeaseSpec
 from haulout.profiles.plugins.notifications.slack_thread import SlackThread
 from haulout.sandbox.apiserver import ApiServer
-from support.outside import Asked, FakeOutside, FakeSlack, Reply, a_message
+from support.outside import Asked, FakeOutside, FakeSlack, Given, a_message
 
 PERIOD = timedelta(hours=1)
 SECOND = timedelta(seconds=1)
@@ -138,7 +138,7 @@ async def test_a_thread_that_could_not_begin_is_not_in_the_way(office: Office) -
 
 
 async def test_a_reply_that_fails_is_repeated_without_another_title(office: Office) -> None:
-    def only_titles(asked: Asked) -> Reply:
+    def only_titles(asked: Asked) -> Given:
         return OutsideError("slack.com: connection reset") if "thread_ts" in asked.json else office.slack(asked)
 
     office.outside.behave = only_titles

@@ -1,6 +1,6 @@
 """Triggers that change the node, or the hypervisor below it."""
 
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -74,23 +74,27 @@ def test_good_names_are_no_problem() -> None:
 
 def test_a_hypervisor_gets_what_is_given_and_nothing_else() -> None:
     """I09: strings, booleans and lists, by their names in JSON."""
-    trigger = AlterHypervisor(
-        maintenance="manual", maintenance_reason="kernel", evacuate_on_reboot=False, custom_traits=("A", "B")
-    )
-    assert effects(trigger) == (
-        PatchHypervisor(
-            {
-                "evacuateOnReboot": False,
-                "customTraits": ["A", "B"],
-                "maintenance": "manual",
-                "maintenanceReason": "kernel",
-            }
+    fields = {"maintenance": "manual", "maintenanceReason": "", "reboot": False, "customTraits": ["A", "B"]}
+    trigger = AlterHypervisor(fields=fields)
+    assert wrong_keys(trigger) == []
+    assert effects(trigger) == (PatchHypervisor(fields),)
+    assert effects(AlterHypervisor(fields={})) == ()
+
+
+@pytest.mark.parametrize(
+    ("field", "problem"),
+    [
+        ({"reboot": "true"}, "reboot: found 'true', expected true or false"),
+        ({"version": 1.1}, "version: found 1.1, expected a text"),
+        ({"maintenance": True}, "maintenance: found True, expected a text"),
+        ({"aggregates": "one"}, "aggregates: found 'one', expected a list of texts"),
+        ({"aggregates": ["one", 2]}, "aggregates: found ['one', 2], expected a list of texts"),
+        (
+            {"skipTest": True},
+            "skipTest: a hypervisor's spec has no such field that can be set; did you mean skipTests?",
         ),
-    )
-
-
-def test_what_is_empty_is_given() -> None:
-    assert effects(AlterHypervisor(maintenance="", aggregates=())) == (
-        PatchHypervisor({"aggregates": [], "maintenance": ""}),
-    )
-    assert effects(AlterHypervisor()) == ()
+    ],
+)
+def test_fields_that_a_hypervisor_has_not_or_that_cannot_be_so_are_refused(field: Any, problem: str) -> None:
+    """I09: also lists load, and nothing is taken for something else."""
+    assert [f"{key}: {text}" for key, text in AlterHypervisor(fields=field).problems()] == [problem]

@@ -78,6 +78,11 @@ def test_a_drain_policy_goes_before_the_other_keys() -> None:
     assert (policy.order.storage_last, policy.parallel, policy.filters.spare_daemonsets) == (True, 3, True)
 
 
+def test_daemon_sets_are_not_spared_by_a_policy_that_does_not_ignore_them() -> None:
+    filters = policy_of(drain={"ignoreDaemonSets": False}).filters
+    assert (filters.ignore_daemonsets, filters.spare_daemonsets) == (False, False)
+
+
 @pytest.mark.parametrize("action", ["", "delete", "Drain"])
 def test_any_other_action_is_refused(action: str) -> None:
     (problem,) = problems_of(action=action)

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from haulout.core import templates
-from haulout.errors import ConfigError, OutsideError, Unsendable
-from haulout.profiles.message import data_of
+from haulout.errors import OutsideError, TemplateError, Unsendable
+from haulout.profiles.message import data_of, problems_of
 from haulout.profiles.plugin import Message
 from haulout.profiles.said import origin, quoted
 
@@ -17,17 +17,15 @@ _ACCEPTED = range(200, 300)
 def render(key: str, text: str, message: Message) -> str:
     """Return the template that stands under `key`, filled in."""
     try:
-        return templates.parse(text).render(data_of(message))
-    except ConfigError as error:
+        return templates.parse(text, key).render(data_of(message))
+    except TemplateError as error:
         raise Unsendable(f"the template {key} cannot be filled in: {error}") from None
 
 
 def template_problems(**texts: str) -> Iterator[tuple[str, str]]:
     """Yield what is wrong with templates, by their keys, as `Notification.template_problems` wants it."""
     for key, text in texts.items():
-        try:
-            templates.parse(text)
-        except ConfigError as error:
+        for error in problems_of(text, key):
             yield key, str(error)
 
 

@@ -1,17 +1,42 @@
 """The trigger `alterHypervisor`."""
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from haulout.kube.objects import RawObject
+from haulout.core.shaped import meant
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Effect, PatchHypervisor, Scene, Trigger
+
+_TRUTH, _TEXT, _TEXTS = "true or false", "a text", "a list of texts"
+_FIELDS = {
+    "reboot": _TRUTH,
+    "evacuateOnReboot": _TRUTH,
+    "lifecycleEnabled": _TRUTH,
+    "skipTests": _TRUTH,
+    "highAvailability": _TRUTH,
+    "createCertManagerCertificate": _TRUTH,
+    "installCertificate": _TRUTH,
+    "version": _TEXT,
+    "maintenance": _TEXT,
+    "maintenanceReason": _TEXT,
+    "customTraits": _TEXTS,
+    "aggregates": _TEXTS,
+    "allowedProjects": _TEXTS,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlterHypervisor(Trigger):
-    """Sets fields in the `spec` of the Hypervisor (`kvm.cloud.sap/v1`) that has the node's name.
+    """Sets fields in the spec of the node's Hypervisor.
 
-    What is not given stays as it is. If there is no such Hypervisor the trigger fails, and is tried again.
+    The Hypervisor (`hypervisors.kvm.cloud.sap/v1`) has the name of the node. The keys are names of fields of its spec:
+    `reboot`, `evacuateOnReboot`, `lifecycleEnabled`, `skipTests`, `highAvailability`, `createCertManagerCertificate`
+    and `installCertificate` (true or false), the texts `version`, `maintenance` (empty, `manual`, `auto`, `ha` or
+    `termination`) and `maintenanceReason`, and the lists of texts `customTraits`, `aggregates` and `allowedProjects`.
+    Values must be of exactly these types. What is not given stays as it is; a list is replaced as a whole.
+
+    If there is no Hypervisor the trigger fails, and is tried again.
     """
 
     type = "alterHypervisor"
@@ -20,47 +45,25 @@ maintenance: manual
 maintenanceReason: kernel update
 customTraits: [CUSTOM_DRAINING]
 """
+    free = "fields"
 
-    version: str | None = option("The version of its operating system.", default=None)
-    reboot: bool | None = option("Whether it is to be rebooted.", default=None)
-    evacuate_on_reboot: bool | None = option("Whether it is emptied before a reboot.", default=None)
-    lifecycle_enabled: bool | None = option("Whether its operator brings it in and out of service.", default=None)
-    skip_tests: bool | None = option("Whether it goes into service without being tested.", default=None)
-    high_availability: bool | None = option("Whether its machines are started elsewhere if it fails.", default=None)
-    create_cert_manager_certificate: bool | None = option("Whether it asks for a certificate.", default=None)
-    install_certificate: bool | None = option("Whether its certificate is put in place.", default=None)
-    custom_traits: tuple[str, ...] | None = option("All traits that it has beside its own.", default=None)
-    aggregates: tuple[str, ...] | None = option("All aggregates that it belongs to.", default=None)
-    allowed_projects: tuple[str, ...] | None = option("All projects that may use it.", default=None)
-    maintenance: str | None = option(
-        "Its kind of maintenance: `manual`, `auto`, `ha`, `termination`, or empty for none.", default=None
-    )
-    maintenance_reason: str | None = option("Why it is in maintenance.", default=None)
+    fields: Mapping[str, Any] = option("Fields of the spec, and the values that they get.")
 
     def effects(self, scene: Scene) -> tuple[Effect, ...]:
         """Return the one change; none if nothing is to be set."""
         del scene
-        spec = self._spec()
-        return (PatchHypervisor(spec),) if spec else ()
+        return (PatchHypervisor(dict(self.fields)),) if self.fields else ()
 
-    def _spec(self) -> RawObject:
-        fields = {
-            "version": self.version,
-            "reboot": self.reboot,
-            "evacuateOnReboot": self.evacuate_on_reboot,
-            "lifecycleEnabled": self.lifecycle_enabled,
-            "skipTests": self.skip_tests,
-            "highAvailability": self.high_availability,
-            "createCertManagerCertificate": self.create_cert_manager_certificate,
-            "installCertificate": self.install_certificate,
-            "customTraits": _listed(self.custom_traits),
-            "aggregates": _listed(self.aggregates),
-            "allowedProjects": _listed(self.allowed_projects),
-            "maintenance": self.maintenance,
-            "maintenanceReason": self.maintenance_reason,
-        }
-        return {name: value for name, value in fields.items() if value is not None}
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield fields that there are not, and values that they cannot have."""
+        for key, value in self.fields.items():
+            if key not in _FIELDS:
+                yield key, f"a hypervisor's spec has no such field that can be set{meant(key, _FIELDS)}"
+            elif not _is(_FIELDS[key], value):
+                yield key, f"found {value!r}, expected {_FIELDS[key]}"
 
 
-def _listed(values: tuple[str, ...] | None) -> list[str] | None:
-    return None if values is None else list(values)
+def _is(kind: str, value: Any) -> bool:
+    if kind == _TEXTS:
+        return isinstance(value, (list, tuple)) and all(isinstance(it, str) for it in value)
+    return isinstance(value, bool if kind == _TRUTH else str)

@@ -1,0 +1,58 @@
+"""Triggers and notifications tell what they are, so that the reference page can be made of them."""
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+import yaml
+
+from haulout.profiles.options import DESCRIPTION
+from haulout.profiles.plugin import Plugin
+from haulout.profiles.plugins.notifications.mail import Mail
+from haulout.profiles.plugins.notifications.slack import Slack
+from haulout.profiles.plugins.notifications.slack_thread import SlackThread
+from haulout.profiles.plugins.notifications.teams import Teams
+from haulout.profiles.plugins.notifications.webhook import Webhook
+from haulout.profiles.plugins.triggers.alter_annotation import AlterAnnotation
+from haulout.profiles.plugins.triggers.alter_finalizer import AlterFinalizer
+from haulout.profiles.plugins.triggers.alter_hypervisor import AlterHypervisor
+from haulout.profiles.plugins.triggers.alter_label import AlterLabel
+from haulout.profiles.plugins.triggers.eviction import Eviction
+
+PLUGINS: list[Any] = [
+    *(AlterAnnotation, AlterFinalizer, AlterHypervisor, AlterLabel, Eviction),
+    *(Mail, Slack, SlackThread, Teams, Webhook),
+]
+
+
+def keys(plugin: Any) -> set[str]:
+    return {_camel(field.name) for field in fields(plugin) if DESCRIPTION in field.metadata}
+
+
+def _camel(name: str) -> str:
+    first, *more = name.split("_")
+    return first + "".join(map(str.capitalize, more))
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.type)
+def test_a_plugin_describes_itself(plugin: type[Plugin]) -> None:
+    assert plugin.__doc__
+    assert len(plugin.__doc__.splitlines()[0]) > 20
+    example = yaml.safe_load(plugin.example)
+    assert isinstance(example, dict)
+    assert plugin.free or set(example) <= keys(plugin)
+
+
+def test_the_names_are_those_that_configurations_use() -> None:
+    assert {plugin.type: keys(plugin) for plugin in PLUGINS} == {
+        "alterAnnotation": {"key", "value", "remove"},
+        "alterFinalizer": {"key", "remove"},
+        "alterHypervisor": {"fields"},
+        "alterLabel": {"key", "value", "remove"},
+        "eviction": {"action", "deletionTimeout", "evictionTimeout", "forceEviction", "drain"},
+        "mail": {"address", "from", "to", "subject", "message", "auth", "identity", "user", "password"},
+        "slack": {"hook", "channel", "message"},
+        "slackThread": {"token", "channel", "title", "message", "leaseName", "leaseNamespace", "period", "url"},
+        "teams": {"url", "title", "message", "facts"},
+        "webhook": {"url", "secret", "token", "body"},
+    }
