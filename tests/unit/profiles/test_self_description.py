@@ -1,12 +1,11 @@
 """Triggers and notifications tell what they are, so that the reference page can be made of them."""
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
 import yaml
 
-from haulout.profiles.options import DESCRIPTION
+from haulout.profiles.options import REST, options_of
 from haulout.profiles.plugin import Plugin
 from haulout.profiles.plugins.notifications.mail import Mail
 from haulout.profiles.plugins.notifications.slack import Slack
@@ -26,28 +25,26 @@ PLUGINS: list[Any] = [
 
 
 def keys(plugin: Any) -> set[str]:
-    return {_camel(field.name) for field in fields(plugin) if DESCRIPTION in field.metadata}
-
-
-def _camel(name: str) -> str:
-    first, *more = name.split("_")
-    return first + "".join(map(str.capitalize, more))
+    """Return the keys of a plugin's configuration; `*` for any."""
+    return {"*" if it.kind is REST else it.key for it in options_of(plugin)}
 
 
 @pytest.mark.parametrize("plugin", PLUGINS, ids=lambda plugin: plugin.type)
 def test_a_plugin_describes_itself(plugin: type[Plugin]) -> None:
     assert plugin.__doc__
     assert len(plugin.__doc__.splitlines()[0]) > 20
+    assert all(it.description.endswith(".") for it in options_of(plugin))
     example = yaml.safe_load(plugin.example)
     assert isinstance(example, dict)
-    assert plugin.free or set(example) <= keys(plugin)
+    assert "*" in keys(plugin) or set(example) <= keys(plugin)
+    assert {it.key for it in options_of(plugin) if it.required} <= set(example)
 
 
 def test_the_names_are_those_that_configurations_use() -> None:
     assert {plugin.type: keys(plugin) for plugin in PLUGINS} == {
         "alterAnnotation": {"key", "value", "remove"},
         "alterFinalizer": {"key", "remove"},
-        "alterHypervisor": {"fields"},
+        "alterHypervisor": {"*"},
         "alterLabel": {"key", "value", "remove"},
         "eviction": {"action", "deletionTimeout", "evictionTimeout", "forceEviction", "drain"},
         "mail": {"address", "from", "to", "subject", "message", "auth", "identity", "user", "password"},

@@ -7,7 +7,8 @@ from email import quoprimime
 from email.header import Header
 from email.utils import format_datetime, formataddr, parseaddr
 
-from haulout.profiles.options import option, secret
+from haulout.profiles.hidden import secret
+from haulout.profiles.options import option
 from haulout.profiles.plugin import Message, Notification, Outside
 from haulout.profiles.plugins.notifications.texts import message_id, render, template_problems
 from haulout.profiles.smtp import Envelope, Login, split_server
@@ -40,11 +41,11 @@ user: maintenance
 password: ${SMTP_PASSWORD}
 """
 
-    address: str = option("The mail server, as `host:port`.")
-    from_: str = option("The sender's address.")
-    to: tuple[str, ...] = option("The addresses of all recipients.")
-    subject: str = option("The subject. It is not a template.")
-    message: str = option("A template of the text.")
+    address: str = option("The mail server, as `host:port`.", required=True)
+    from_: str = option("The sender's address.", required=True)
+    to: tuple[str, ...] = option("The addresses of all recipients.", required=True)
+    subject: str = option("The subject. It is not a template.", required=True)
+    message: str = option("A template of the text.", required=True)
     auth: bool = option("Whether to log in.", default=False)
     identity: str = option("On whose behalf to log in, if it is not the user.", default="")
     user: str = option("The user to log in as.", default="")

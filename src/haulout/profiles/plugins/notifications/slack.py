@@ -6,7 +6,8 @@ from dataclasses import dataclass
 import msgspec
 
 from haulout.errors import OutsideError
-from haulout.profiles.options import option, secret
+from haulout.profiles.hidden import secret
+from haulout.profiles.options import option
 from haulout.profiles.plugin import Message, Notification, Outside
 from haulout.profiles.plugins.notifications.texts import render, template_problems
 from haulout.profiles.said import origin, quoted, url_problem
@@ -27,9 +28,9 @@ channel: "#maintenance"
 message: "{{ .Node.Name }} is now {{ .State }}"
 """
 
-    hook: str = secret("The address of the webhook. Whoever knows it can post.")
-    channel: str = option("The channel. Webhooks of today have their own, and ignore it.")
-    message: str = option("A template of the text.")
+    hook: str = secret("The address of the webhook. Whoever knows it can post.", required=True)
+    channel: str = option("The channel. Webhooks of today have their own, and ignore it.", required=True)
+    message: str = option("A template of the text.", required=True)
 
     async def send(self, message: Message, outside: Outside) -> None:
         """Post the text."""

@@ -19,7 +19,8 @@ from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.locks import held_until
 from haulout.kube.objects import Lease, LeaseSpec, object_key
-from haulout.profiles.options import option, secret
+from haulout.profiles.hidden import secret
+from haulout.profiles.options import option
 from haulout.profiles.plugin import Message, Notification, Outside
 from haulout.profiles.plugins.notifications.texts import render, template_problems
 from haulout.profiles.said import origin, quoted, url_problem
@@ -54,13 +55,13 @@ leaseNamespace: kube-system
 period: 24h
 """
 
-    token: str = secret("The token of the Slack app, `xoxb-…`.")
-    channel: str = option("The channel, by name or id.")
-    title: str = option("A template of the message that begins a thread.")
-    message: str = option("A template of the replies.")
-    lease_name: str = option("The name of the Lease that remembers the thread.")
-    lease_namespace: str = option("The namespace of the Lease.")
-    period: timedelta = option("For how long replies go into the same thread.")
+    token: str = secret("The token of the Slack app, `xoxb-…`.", required=True)
+    channel: str = option("The channel, by name or id.", required=True)
+    title: str = option("A template of the message that begins a thread.", required=True)
+    message: str = option("A template of the replies.", required=True)
+    lease_name: str = option("The name of the Lease that remembers the thread.", required=True)
+    lease_namespace: str = option("The namespace of the Lease.", required=True)
+    period: timedelta = option("For how long replies go into the same thread.", required=True)
     url: str = option(
         "Of Haulout, not of the SAP maintenance-controller: where the Web API is, such as `https://slack-gov.com/api/`.",
         default="https://slack.com/api/",

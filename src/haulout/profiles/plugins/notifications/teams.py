@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from haulout.profiles.options import option, secret
+from haulout.profiles.hidden import secret
+from haulout.profiles.options import option
 from haulout.profiles.plugin import Message, Notification, Outside
 from haulout.profiles.plugins.notifications.texts import expect_accepted, render, template_problems
 from haulout.profiles.said import url_problem
@@ -29,8 +30,8 @@ title: Node maintenance
 message: "{{ .Node.Name }} is now {{ .State }}"
 """
 
-    url: str = secret("The address of the workflow. Whoever knows it can post.")
-    message: str = option("A template of the text, in which Teams understands some Markdown.")
+    url: str = secret("The address of the workflow. Whoever knows it can post.", required=True)
+    message: str = option("A template of the text, in which Teams understands some Markdown.", required=True)
     title: str = option("A template of the title.", default="Node maintenance")
     facts: bool = option("Whether node, profile and state are listed below the text.", default=True)
 

@@ -17,7 +17,8 @@ import msgspec
 
 from haulout.errors import Unsendable
 from haulout.kube.timestamps import whole_seconds
-from haulout.profiles.options import option, secret
+from haulout.profiles.hidden import secret
+from haulout.profiles.options import option
 from haulout.profiles.plugin import Message, Notification, Outside
 from haulout.profiles.plugins.notifications.texts import expect_accepted, message_id, render, template_problems
 from haulout.profiles.said import url_problem
@@ -41,7 +42,7 @@ secret: ${HOOK_SECRET}
 body: '{"node": {{ printf "%q" .Node.Name }}, "state": "{{ .State }}"}'
 """
 
-    url: str = secret("Where it is posted to.")
+    url: str = secret("Where it is posted to.", required=True)
     token: str = secret("Sent as `Authorization: Bearer …`.", default="")
     body: str = option("A template of the body, which must come out as JSON. Without it all is told.", default="")
     secret: str = secret(

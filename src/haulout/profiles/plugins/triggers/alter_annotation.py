@@ -21,7 +21,7 @@ key: example.com/approved-by
 value: maintenance
 """
 
-    key: str = option("The annotation's key.")
+    key: str = option("The annotation's key.", required=True)
     value: str = option("The value that it gets; may be empty.", default="")
     remove: bool = option("Take the annotation off instead.", default=False)
 

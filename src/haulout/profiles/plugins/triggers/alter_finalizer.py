@@ -18,7 +18,7 @@ class AlterFinalizer(Trigger):
     type = "alterFinalizer"
     example = "key: example.com/maintenance"
 
-    key: str = option("The finalizer.")
+    key: str = option("The finalizer.", required=True)
     remove: bool = option("Take it off instead.", default=False)
 
     def effects(self, scene: Scene) -> tuple[Effect, ...]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from haulout.core.shaped import meant
-from haulout.profiles.options import option
+from haulout.profiles.options import REST, option
 from haulout.profiles.plugin import Effect, PatchHypervisor, Scene, Trigger
 
 _TRUTH, _TEXT, _TEXTS = "true or false", "a text", "a list of texts"
@@ -45,9 +45,8 @@ maintenance: manual
 maintenanceReason: kernel update
 customTraits: [CUSTOM_DRAINING]
 """
-    free = "fields"
 
-    fields: Mapping[str, Any] = option("Fields of the spec, and the values that they get.")
+    fields: Mapping[str, Any] = option("Fields of the spec, and the values that they get.", default={}, kind=REST)
 
     def effects(self, scene: Scene) -> tuple[Effect, ...]:
         """Return the one change; none if nothing is to be set."""

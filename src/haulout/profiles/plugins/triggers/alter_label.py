@@ -21,7 +21,7 @@ key: example.com/reboot-ok
 value: "true"
 """
 
-    key: str = option("The label's key.")
+    key: str = option("The label's key.", required=True)
     value: str = option("The value that it gets; may be empty.", default="")
     remove: bool = option("Take the label off instead.", default=False)
 

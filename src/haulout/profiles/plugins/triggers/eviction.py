@@ -1,7 +1,7 @@
 """The trigger `eviction`: cordons, uncordons and drains, the last with all that the drain engine can do."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from haulout.drain import document
@@ -37,7 +37,7 @@ drain:
     storageLast: true
 """
 
-    action: str = option("What is to be done: `cordon`, `uncordon` or `drain`.")
+    action: str = option("What is to be done: `cordon`, `uncordon` or `drain`.", required=True)
     deletion_timeout: timedelta = option(
         "With `forceEviction`: how long a pod that was told to go may take, before it gets no more time.",
         default=timedelta(minutes=10),
@@ -51,17 +51,6 @@ drain:
         "keys above.",
         default=None,
     )
-    _policy: Policy = field(init=False, repr=False, compare=False)
-    _problems: tuple[str, ...] = field(init=False, repr=False, compare=False, default=())
-
-    def __post_init__(self) -> None:
-        policy = self._by_keys()
-        if self.drain is not None:
-            try:
-                policy = document.read(self.drain, base=policy, path="drain")
-            except PolicyError as error:
-                object.__setattr__(self, "_problems", error.problems)
-        object.__setattr__(self, "_policy", policy)
 
     def effects(self, scene: Scene) -> tuple[Effect, ...]:
         """Return what is to be done."""
@@ -72,7 +61,7 @@ drain:
             case "uncordon":
                 return (Uncordon(),)
             case _:
-                return (Cordon(), Drain(self._policy))
+                return (Cordon(), Drain(self.policy()))
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield actions that nobody knows, and what is wrong with the drain policy."""
@@ -80,13 +69,18 @@ drain:
             yield "action", f"found {self.action!r}, expected one of {', '.join(_ACTIONS)}"
         elif self.drain is not None and self.action != "drain":
             yield "drain", f"found with action {self.action}, expected only with action drain"
-        for problem in self._problems:
-            key, _, text = problem.partition(": ")
-            yield key, text
+        try:
+            self.policy()
+        except PolicyError as error:
+            for problem in error.problems:
+                key, _, text = problem.partition(": ")
+                yield key, text
 
-    def _by_keys(self) -> Policy:
-        if not self.force_eviction:
-            return Policy.like_smc()
-        none = timedelta()  # the SAP maintenance-controller takes negative times, too
-        evicts_for, deletes_for = max(self.eviction_timeout, none), max(self.deletion_timeout, none)
-        return Policy.like_smc(evicts_for=evicts_for, deletes_for=deletes_for)
+    def policy(self) -> Policy:
+        """Return how a node is drained; raises `PolicyError`."""
+        base = Policy.like_smc()
+        if self.force_eviction:
+            none = timedelta()  # the SAP maintenance-controller takes negative times, too
+            evicts_for, deletes_for = max(self.eviction_timeout, none), max(self.deletion_timeout, none)
+            base = Policy.like_smc(evicts_for=evicts_for, deletes_for=deletes_for)
+        return base if self.drain is None else document.read(self.drain, base=base, path="drain")
