@@ -7,6 +7,7 @@ kind becomes a `Misfit` and spoils nothing else: a hostile object must not blind
 
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
@@ -15,11 +16,13 @@ import msgspec
 from haulout import errors
 from haulout.errors import ApiError, GarbledAnswer
 from haulout.kube.objects import Base, Bookmark, ListMetadata, Metadata, Misfit, Object, Page, Status, WatchEvent
+from haulout.kube.transport import Response, Told
 
 T = TypeVar("T")
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
+_BOOKMARK = b'{"type":"BOOKMARK"'
 _CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
 _BY_CODE: dict[int, type[ApiError]] = {
     400: errors.BadRequest,
@@ -85,6 +88,16 @@ def decode(model: type[T], body: bytes, *, doing: str) -> T:
     return decoded
 
 
+def read(model: type[T], response: Response, *, doing: str) -> T:
+    """Return the object that was answered."""
+    if response.content is None:
+        return decode(model, response.body, doing=doing)
+    try:
+        return msgspec.convert(response.content, model)
+    except msgspec.ValidationError:  # or nothing of its kind can be told, only written
+        return decode(model, msgspec.json.encode(response.content), doing=doing)
+
+
 def expect_name(thing: object, name: str, *, doing: str) -> None:
     """Raise unless `thing`, if it is an object, is the one of this name."""
     metadata = thing.get("metadata") if isinstance(thing, dict) else getattr(thing, "metadata", None)
@@ -103,13 +116,24 @@ def decode_page(model: type[T], body: bytes, *, doing: str) -> Page[T | Misfit]:
     return Page(metadata=whole.metadata, items=whole.items or ())
 
 
-def decode_event(model: type[T], line: bytes, *, doing: str) -> WatchEvent[T] | WatchEvent[Misfit] | Bookmark:
+def decode_event(model: type[T], line: bytes | Told, *, doing: str) -> WatchEvent[T] | WatchEvent[Misfit] | Bookmark:
     """Return what a line of a watch tells; raises the error that an `ERROR` line carries."""
+    if isinstance(line, Told):
+        return _told_event(model, line, doing=doing)
+    if line.startswith(_BOOKMARK):  # known by how servers begin it; if not by that, then by its type
+        return _unusual_event(model, line, doing=doing)
     try:
         event: WatchEvent[T] = _event_decoder(model).decode(line)
     except _UNDECODABLE:
         return _unusual_event(model, line, doing=doing)
     return event if event.type in _CHANGES else _unusual_event(model, line, doing=doing)
+
+
+def _told_event(model: type[T], told: Told, *, doing: str) -> WatchEvent[T] | WatchEvent[Misfit] | Bookmark:
+    if told.type in _CHANGES:
+        with suppress(msgspec.ValidationError):
+            return WatchEvent(type=told.type, object=msgspec.convert(told.object, model))
+    return _unusual_event(model, msgspec.json.encode({"type": told.type, "object": told.object}), doing=doing)
 
 
 def _unusual_event(model: type[T], line: bytes, *, doing: str) -> WatchEvent[T] | WatchEvent[Misfit] | Bookmark:

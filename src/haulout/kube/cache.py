@@ -35,6 +35,7 @@ log = logging.getLogger(__name__)
 
 _INSISTENCE = 5  # times in a row that a server must show an older state before it is believed
 _MOST_DIGITS = 20  # of a resource version, which has 64 bits
+_FAILED = "a handler for %s failed; going on"
 _GRAVES = 1024  # objects that went are remembered, so that a late event cannot bring one back
 
 
@@ -67,12 +68,13 @@ class Cache(Generic[R]):
         *,
         row: Callable[[T], R],
         indexes: Mapping[str, Indexer[R]] | None = None,
+        stays: Callable[[R, R], bool] | None = None,
     ) -> None:
         self.resource = selection.resource
         self.misfits: dict[str, str] = {}
         self._clock = client.clock
         self._row: Callable[[Any], R] = row
-        self._store: Store[R] = Store(indexes)
+        self._store: Store[R] = Store(indexes, stays=stays)
         self._collected: dict[str, R] = {}
         self._collected_misfits: dict[str, str] = {}
         self._handlers: list[Handler[R]] = []
@@ -253,8 +255,12 @@ class Cache(Generic[R]):
             self._store.drop(key)
             steps: list[tuple[R | None, R | None]] = [(old, None)] if old is not None else []
         else:
-            self.misfits.pop(key, None)
+            if self.misfits:
+                self.misfits.pop(key, None)
             self._store.put(row)
+            if old is None or old.uid == row.uid:
+                self._tell_all(old, row)
+                return
             steps = _steps(old, row)
         for before, after in steps:
             if before is not None and after is None and before.uid != row.uid:
@@ -295,13 +301,16 @@ class Cache(Generic[R]):
 
     def _tell_all(self, old: R | None, new: R | None) -> None:
         for handler in tuple(self._handlers):
-            self._tell(handler, old, new)
+            try:
+                handler(old, new)
+            except Exception:
+                log.exception(_FAILED, self.resource)
 
     def _tell(self, handler: Handler[R], old: R | None, new: R | None) -> None:
         try:
             handler(old, new)
         except Exception:
-            log.exception("a handler for %s failed; going on", self.resource)
+            log.exception(_FAILED, self.resource)
 
 
 def _metadata_of(thing: Any) -> Metadata:

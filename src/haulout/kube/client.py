@@ -33,7 +33,7 @@ from haulout.kube import answers
 from haulout.kube.objects import Bookmark, Misfit, Object, Page, Version, WatchEvent, object_key
 from haulout.kube.patches import Patch
 from haulout.kube.resources import PODS, Resource
-from haulout.kube.transport import Request, Response, Transport
+from haulout.kube.transport import Request, Response, Telling, Transport
 
 log = logging.getLogger(__name__)
 
@@ -88,8 +88,7 @@ class Client:
         """Return one object as it is now."""
         path = resource.path(name, namespace=namespace, subresource=subresource)
         doing = f"getting {_named(resource, name, namespace, subresource)}"
-        body = await self._send(Request(method="GET", path=path), doing=doing)
-        found = answers.decode(resource.model, body, doing=doing)
+        found = await self._read(resource.model, Request(method="GET", path=path), doing=doing)
         answers.expect_name(found, name, doing=doing)
         return found
 
@@ -180,9 +179,8 @@ class Client:
                 if stream.status != _OK:
                     body = b"\n".join([line async for line in stream.lines()])
                     raise answers.refusal(stream.status, stream.headers, body, doing=doing)
-                told = (
-                    answers.decode_event(resource.model, line, doing=doing) async for line in stream.lines() if line
-                )
+                lines = stream.told() if isinstance(stream, Telling) else stream.lines()
+                told = (answers.decode_event(resource.model, line, doing=doing) async for line in lines if line)
                 async with aclosing(told):
                     yield told
         except Unreachable as error:
@@ -206,7 +204,7 @@ class Client:
         request = Request(
             method="POST", path=path, query=self._options(dry_run=dry_run), body=msgspec.json.encode(body)
         )
-        return answers.decode(resource.model, await self._send(request, doing=doing), doing=doing)
+        return await self._read(resource.model, request, doing=doing)
 
     async def update(
         self,
@@ -226,7 +224,7 @@ class Client:
         path = resource.path(name, namespace=namespace, subresource=subresource)
         query = self._options(dry_run=dry_run)
         request = Request(method="PUT", path=path, query=query, body=msgspec.json.encode(body))
-        return answers.decode(resource.model, await self._send(request, doing=doing), doing=doing)
+        return await self._read(resource.model, request, doing=doing)
 
     async def patch(
         self,
@@ -248,7 +246,7 @@ class Client:
             body=patch.body,
             content_type=patch.content_type,
         )
-        return answers.decode(resource.model, await self._send(request, doing=doing), doing=doing)
+        return await self._read(resource.model, request, doing=doing)
 
     async def delete(
         self,
@@ -317,9 +315,7 @@ class Client:
     async def server_version(self) -> Version:
         """Return what the server says it is."""
         doing = "getting the server's version"
-        return answers.decode(
-            Version, await self._send(Request(method="GET", path="/version"), doing=doing), doing=doing
-        )
+        return await self._read(Version, Request(method="GET", path="/version"), doing=doing)
 
     async def request(self, request: Request, *, doing: str) -> Response:
         """Send any request, with the same rules for repeating it; raises unless it succeeds."""
@@ -329,6 +325,9 @@ class Client:
 
     def _options(self, *, dry_run: bool) -> Query:
         return (("fieldManager", self.field_manager), *((("dryRun", "All"),) if dry_run else ()))
+
+    async def _read(self, model: type[T], request: Request, *, doing: str) -> T:
+        return answers.read(model, await self._exchange(request, doing=doing), doing=doing)
 
     async def _send(
         self, request: Request, *, doing: str, wait_when_throttled: bool = True, tries: int = _TRIES

@@ -15,8 +15,8 @@ changes and ends, not on every try.
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Generic, NoReturn, Protocol, TypeVar
@@ -192,7 +192,9 @@ class Follower(Generic[T]):
 
     async def _load_stream(self, told: AsyncIterator[Told[T]]) -> None:
         self._copy.begin()
+        loop = asyncio.get_running_loop()
         async for event in told:
+            self.heard = loop.time()
             if not isinstance(event, Bookmark):
                 take = self._copy.discard if event.type == "DELETED" else self._copy.collect
                 take(event.object)
@@ -225,7 +227,9 @@ class Follower(Generic[T]):
         self._verified = True
 
     async def _apply(self, told: AsyncIterator[Told[T]]) -> None:
+        loop = asyncio.get_running_loop()
         async for event in told:
+            self.heard = loop.time()
             if not self._progressed:
                 self._progressed = self._verified = True
                 self._well()
@@ -250,30 +254,29 @@ class Follower(Generic[T]):
                     lasting=_SHORTEST_WATCH * (1 + self._client.random.random()),
                     opening_within=min(of.silence, _OPENING_WITHIN),
                 ) as told,
-                aclosing(self._unless_silent(told, limit)) as heard,
             ):
-                yield heard
+                with self._unless_silent(limit):
+                    yield told
         except TimeoutError as error:
             silence = f"{of.silence.total_seconds():g} s"
             raise _WentSilent(f"watching {of.resource}: nothing heard for {silence}", sent=True) from error
 
-    async def _unless_silent(
-        self, told: AsyncIterator[Told[T]], limit: asyncio.Timeout
-    ) -> AsyncGenerator[Told[T], None]:
-        """Yield what is told, and let `limit` pass when nothing has been for too long.
+    @contextmanager
+    def _unless_silent(self, limit: asyncio.Timeout) -> Iterator[None]:
+        """Let `limit` pass when nothing has been heard for too long.
 
         Moving a timer for each event would cost more than handling the event, so the timer only looks how long ago the
         last one came.
         """
         loop = asyncio.get_running_loop()
         patience = self._selection.silence.total_seconds()
-        self.heard = last = loop.time()
+        self.heard = loop.time()
         well = loop.call_later(_WELL_AFTER.total_seconds(), self._stands)
         watchdog: asyncio.TimerHandle
 
         def look() -> None:
             nonlocal watchdog
-            left = last + patience - loop.time()
+            left = (self.heard or 0) + patience - loop.time()
             if left > 0:
                 watchdog = loop.call_later(left, look)
             else:
@@ -281,9 +284,7 @@ class Follower(Generic[T]):
 
         watchdog = loop.call_later(patience, look)
         try:
-            async for event in told:
-                self.heard = last = loop.time()
-                yield event
+            yield
         finally:
             watchdog.cancel()
             well.cancel()

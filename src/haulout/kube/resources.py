@@ -44,19 +44,24 @@ class Resource(Generic[T]):
             raise ValueError(f"{self} are not in a namespace, but {namespace!r} was given")
         if self.namespaced and name and not namespace:
             raise ValueError(f"{self} are in a namespace, and none was given for {name!r}")
-        path = f"/apis/{_quoted(self.group)}" if self.group else "/api"
-        path += f"/{_quoted(self.version)}"
-        if namespace:
-            path += f"/namespaces/{_quoted(namespace)}"
-        path += f"/{_quoted(self.plural)}"
+        path = _collection(self.group, self.version, self.plural, namespace or "")
         if name:
             path += f"/{_quoted(name)}"
-        return f"{path}/{quote(subresource, safe='/')}" if subresource else path
+        return f"{path}/{_quoted(subresource, safe='/')}" if subresource else path
+
+
+@lru_cache(maxsize=4_096)  # there are as many as kinds in namespaces
+def _collection(group: str, version: str, plural: str, namespace: str) -> str:
+    path = f"/apis/{_quoted(group)}" if group else "/api"
+    path += f"/{_quoted(version)}"
+    if namespace:
+        path += f"/namespaces/{_quoted(namespace)}"
+    return f"{path}/{_quoted(plural)}"
 
 
 @lru_cache(maxsize=16_384)  # the same few words again and again, and names that are asked for several times in a row
-def _quoted(part: str) -> str:
-    return quote(part, safe="")
+def _quoted(part: str, safe: str = "") -> str:
+    return quote(part, safe=safe)
 
 
 NODES = Resource("", "v1", "nodes", "Node", namespaced=False, model=Node)

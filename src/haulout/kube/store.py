@@ -32,9 +32,17 @@ Indexer = Callable[[R], Sequence[str]]
 
 
 class Store(Generic[R]):
-    """Rows by key, and by what else they are asked for."""
+    """Rows by key, and by what else they are asked for.
 
-    def __init__(self, indexes: Mapping[str, Indexer[R]] | None = None) -> None:
+    `stays` may tell of two states of a row that all indexes put both under the same values. Where it does, which is
+    cheaper than asking all indexes, the store remembers where each row is.
+    """
+
+    def __init__(
+        self, indexes: Mapping[str, Indexer[R]] | None = None, *, stays: Callable[[R, R], bool] | None = None
+    ) -> None:
+        self._stays = stays
+        self._places: dict[str, tuple[dict[str, R], ...]] = {}  # by key
         self._rows: dict[str, R] = {}
         self._indexers = dict(indexes or {})
         self._indexes: dict[str, dict[str, dict[str, R]]] = {name: {} for name in self._indexers}
@@ -62,6 +70,11 @@ class Store(Generic[R]):
         key = row.key
         old = self._rows.get(key)
         self._rows[key] = row
+        if old is not None and self._stays is not None and self._stays(old, row):
+            for place in self._places[key]:
+                place[key] = row
+            return old
+        places: list[dict[str, R]] = []
         for name, indexer in self._indexers.items():
             index, values = self._indexes[name], indexer(row)
             if old is not None and (before := indexer(old)) != values:
@@ -71,12 +84,16 @@ class Store(Generic[R]):
                 if bucket is None:
                     bucket = index[value] = {}
                 bucket[key] = row
+                places.append(bucket)
+        if self._stays is not None:
+            self._places[key] = tuple(places)
         return old
 
     def drop(self, key: str) -> R | None:
         """Forget the row with this key, and return it."""
         old = self._rows.pop(key, None)
         if old is not None:
+            self._places.pop(key, None)
             self._unindex(key, old)
         return old
 

@@ -12,7 +12,7 @@ A transport answers with whatever status the server gave. It raises only `Unreac
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -40,6 +40,15 @@ class Response(msgspec.Struct, frozen=True):
     status: int
     headers: Mapping[str, str]
     body: bytes
+    # What the body would say, had it been written: only from a server in the same process. Nobody may change it.
+    content: Any = None
+
+
+class Told(NamedTuple):
+    """A line of a watch that was never written: what a server in the same process tells. Nobody may change it."""
+
+    type: str
+    object: Any
 
 
 class Stream(Protocol):
@@ -53,6 +62,15 @@ class Stream(Protocol):
 
     def lines(self) -> AsyncIterator[bytes]:
         """Yield each line as it arrives; ends when the server ends it, raises `Unreachable` when it breaks off."""
+        ...
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """A stream that need not write down what it has to say."""
+
+    def told(self) -> AsyncIterator[bytes | Told]:
+        """Yield each line as it arrives, as `lines` does, or what it says."""
         ...
 
 
