@@ -34,7 +34,8 @@ _REPORTERS = {"kubelets": "kubelet", "scheduler": "default-scheduler", "node-lif
 
 ADMIN = "admin"  # the person who uses it
 COMPONENTS = (*_REPORTERS, *(kind.name for kind in ALL))
-CLIENTS = (ADMIN, *_REPORTERS, "controllers", "view")  # whose requests reach the API server
+_OWN = (*_REPORTERS, "controllers", "view")
+CLIENTS = (ADMIN, *_OWN)  # whose requests reach the API server
 
 
 class Cluster:
@@ -104,7 +105,8 @@ class Cluster:
         `user`, which counts at the first call, is whose rights it has where the API server asks for some.
         """
         if name not in self.transports:
-            self.transports[name] = self.api.transport(name, user=user, latency=self._latency)
+            trusted = name in _OWN and user is None
+            self.transports[name] = self.api.transport(name, user=user, latency=self._latency, trusted=trusted)
         return self.transports[name]
 
     def renew_transport(self, name: str) -> InProcessTransport:

@@ -45,6 +45,11 @@ class Admission:
         self._webhooks = Webhooks(store, kinds, new_uid)
         self._policies = Policies(store, kinds)
 
+    @property
+    def in_force(self) -> bool:
+        """Tell whether anybody has a say."""
+        return self._webhooks.in_force or self._policies.in_force
+
     def mutated(self, target: Target, new: JsonObject, old: JsonObject | None) -> JsonObject:
         """Return an object that is created or updated as the mutating webhooks want it."""
         asks = self._asks(target)
@@ -108,8 +113,7 @@ class Admission:
 
     def _asks(self, target: Target) -> Asks | None:
         """Return who asks, None if nobody has a say."""
-        in_force = self._webhooks.in_force or self._policies.in_force
-        return target.asks if in_force and target.kind.group != _EXEMPT else None
+        return target.asks if self.in_force and target.kind.group != _EXEMPT else None
 
     def _check(self, change: Change, hearing: Hearing) -> None:
         namespace = self._namespace(change)

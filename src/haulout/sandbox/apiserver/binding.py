@@ -27,7 +27,7 @@ def bind(writer: Writer, target: Target, body: JsonObject) -> JsonObject:
         "status": state | {"conditions": _scheduled(state.get("conditions", []), now=writer.now())},
     }
     if not target.dry_run:
-        writer.store.write(POD, target.key, POD.normal(bound), who=target.who, verb=target.verb)
+        writer.store.write(POD, target.key, POD.normal(bound, known=pod), who=target.who, verb=target.verb)
     return status.success(code=201)
 
 

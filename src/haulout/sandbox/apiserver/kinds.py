@@ -150,6 +150,11 @@ class Kind:
         namespace, _, name = key.partition("/")
         return f"{root}/namespaces/{namespace}/{self.plural}/{name}"
 
+    @property
+    def is_converted(self) -> bool:
+        """Tell whether objects of this kind are stored otherwise than they are shown."""
+        return self.rules is not None or self.storage is not None
+
     def shown(self, stored: JsonObject) -> JsonObject:
         """Return what is stored as an object of this kind."""
         view = self.rules or self.storage
@@ -171,21 +176,33 @@ class Kind:
         for section in self.sections:
             result.setdefault(section, {})
         for section in self.sparse:
-            part = result[section] if section else result
-            kept = {name: value for name, value in part.items() if name in self.sections or not _is_empty(value)}
             if section:
-                result[section] = kept
+                result[section] = self.normal_section(section, result[section])
             else:
-                result = kept
+                result = self._without_empty(result)
         return result
+
+    def normal_section(self, name: str, content: JsonObject) -> JsonObject:
+        """Return a section, which holds no nulls, as the server shows it."""
+        return self._without_empty(content) if name in self.sparse else content
+
+    def _without_empty(self, part: JsonObject) -> JsonObject:
+        return {name: value for name, value in part.items() if name in self.sections or not _is_empty(value)}
 
 
 def _cleaned(obj: JsonObject, known: JsonObject) -> JsonObject:
     """Return a new object without nulls; most hold none, which is found out much faster than they are rebuilt."""
-    new = {name: part for name, part in obj.items() if part is not known.get(name)}
+    new = {name: _news(part, known.get(name)) for name, part in obj.items() if part is not known.get(name)}
     if b"null" not in msgspec.json.encode(new):
         return dict(obj)
     return {name: without_nulls(part) if name in new else part for name, part in obj.items() if part is not None}
+
+
+def _news(part: Any, known: Any) -> Any:
+    """Return a part without what of it was there before."""
+    if not isinstance(part, dict) or not isinstance(known, dict):
+        return part
+    return {name: value for name, value in part.items() if value is not known.get(name)}
 
 
 def _metadata(meta: JsonObject) -> JsonObject:

@@ -36,7 +36,7 @@ def patched(obj: JsonObject, body: bytes, content_type: str) -> JsonObject:
     kind = content_type.partition(";")[0]
     if kind not in (JSON_PATCH, MERGE_PATCH):
         raise Refused(failure(415, "UnsupportedMediaType", "415: Unsupported Media Type", {}))
-    result = _merged(obj, _merge_patch(body)) if kind == MERGE_PATCH else _json_patched(obj, _operations(body))
+    result = merged(obj, _merge_patch(body)) if kind == MERGE_PATCH else _json_patched(obj, _operations(body))
     if not isinstance(result, dict):
         raise Refused(generic(422))
     return result
@@ -81,7 +81,8 @@ def _operations(body: bytes) -> list[JsonObject]:
     return operations
 
 
-def _merged(target: Any, patch: Any) -> Any:
+def merged(target: Any, patch: Any) -> Any:
+    """Return what a merge patch makes of `target`, sharing what it leaves alone."""
     if not isinstance(patch, dict):
         return patch
     result = dict(target) if isinstance(target, dict) else {}
@@ -89,7 +90,7 @@ def _merged(target: Any, patch: Any) -> Any:
         if value is None:
             result.pop(name, None)
         else:
-            result[name] = _merged(result.get(name), value)
+            result[name] = merged(result.get(name), value)
     return result
 
 

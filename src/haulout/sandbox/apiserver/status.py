@@ -48,6 +48,9 @@ class NotYet(Exception):
         super().__init__(f"look again in {wait}")
 
 
+_TOLD = {"content-type": JSON}
+
+
 def answer(status: int, body: Any, *, content_type: str = JSON) -> Response:
     """Return `body` as a JSON answer; a Status that names a time to wait also gets the header."""
     headers = {"content-type": content_type}
@@ -55,6 +58,11 @@ def answer(status: int, body: Any, *, content_type: str = JSON) -> Response:
     if details and details.get("retryAfterSeconds"):
         headers["retry-after"] = str(details["retryAfterSeconds"])
     return Response(status, headers, encoded(body))
+
+
+def told(status: int, obj: Any) -> Response:
+    """Return an answer to somebody in the same process, who need not read it."""
+    return Response(status, _TOLD, b"", obj)
 
 
 def warned(response: Response, warnings: Sequence[str]) -> Response:

@@ -141,6 +141,8 @@ class Store:
         """Return all objects of the kind as they were at `revision`, in the order of their keys."""
         shelf = self._shelves[kind.stored_as]
         later = self.since(kind, revision)
+        if not later and not kind.is_converted:
+            return {key: shelf.objects[key] for key in shelf.keys}
         if not later:
             return {key: kind.shown(shelf.objects[key]) for key in shelf.keys}
         objects: dict[str, JsonObject] = dict(shelf.objects)
@@ -156,6 +158,8 @@ class Store:
         writes = self._shelves[kind.stored_as].writes
         if not writes or writes[-1].revision <= revision:
             return ()
+        if len(writes) > 1 and writes[-2].revision <= revision:
+            return writes[-1:]
         return writes[bisect_right(writes, revision, key=_revision) :]
 
     def has_changed(self, kind: Kind, *, since: int) -> bool:
@@ -201,8 +205,13 @@ class Store:
             if self._shelves[last.kind.stored_as].objects.get(last.key) is last.after:
                 self.write(last.kind, last.key, None, who="etcd", verb="expire")
 
-    def write(self, kind: Kind, key: str, obj: JsonObject | None, *, who: str, verb: str) -> JsonObject:
-        """Store `obj`, which now belongs to the store, or delete; return the object as it now is, or last was."""
+    def write(
+        self, kind: Kind, key: str, obj: JsonObject | None, *, who: str, verb: str, is_shared: bool = False
+    ) -> JsonObject:
+        """Store `obj`, which now belongs to the store, or delete; return the object as it now is, or last was.
+
+        A new one shares its parts with others that are alike; one that `is_shared` does so already.
+        """
         shelf = self._shelves[kind.stored_as]
         before = shelf.objects.get(key)
         self.revision += 1
@@ -214,7 +223,7 @@ class Store:
             kept = kind.stored(obj)
             if before is None:
                 insort(shelf.keys, key)
-                kept = self._pool.sharing(kept)
+                kept = kept if is_shared else self._pool.sharing(kept)
             result = shelf.objects[key] = Stored(stamped(kept, self.revision))
         write = Write(
             revision=self.revision,

@@ -15,7 +15,7 @@ from datetime import datetime, timedelta
 
 from haulout.core.clock import Clock
 from haulout.errors import KubeError, Unreachable
-from haulout.kube.transport import Request, Response, Stream
+from haulout.kube.transport import Request, Response, Stream, Told
 from haulout.sandbox.apiserver.faults import Faults, LinePlan, Outcome, RequestPlan, matches
 from haulout.sandbox.apiserver.line import BrokeOff, Line, Way
 from haulout.sandbox.apiserver.rbac import User
@@ -23,7 +23,7 @@ from haulout.sandbox.apiserver.server import Server
 from haulout.sandbox.apiserver.status import NotYet
 from haulout.sandbox.apiserver.store import Store
 from haulout.sandbox.apiserver.targets import Case
-from haulout.sandbox.apiserver.watch import Watch
+from haulout.sandbox.apiserver.watch import Watch, line_of
 from haulout.sandbox.apiserver.webhook_callers import Caller, verdicts
 from haulout.sandbox.apiserver.webhooks import NeedsAdmission, Question, Verdict
 
@@ -59,6 +59,7 @@ class InProcessTransport:
         self.latency = latency
         self.faults = Faults()
         self.remembers = remembers
+        self.trusted = False  # belongs to the cluster itself (`lane`)
         self.requests: list[Asked] = []  # the latest
         self._server = server
         self._store = store
@@ -171,7 +172,9 @@ class InProcessTransport:
             as_of = self._store.revision_at(self._clock.now() - plan.behind)
         while True:
             try:
-                return self._server.answer(request, user=self.user, attempt=attempt, as_of=as_of, case=case)
+                return self._server.answer(
+                    request, user=self.user, attempt=attempt, as_of=as_of, case=case, trusted=self.trusted
+                )
             except NotYet as not_yet:
                 await way.wait(not_yet.wait.total_seconds())
                 attempt += 1
@@ -210,6 +213,7 @@ class InProcessTransport:
             yield InProcessStream(answer.status, answer.headers, first=answer.body)
             return
         feed = _Feed(answer, self._line, self.faults, request, self._clock, self.latency)
+        feed.writes = not self.trusted
         with feed.hearing(self._store):
             yield InProcessStream(200, answer.headers, feed=feed)
 
@@ -231,8 +235,9 @@ class _Feed:
         self._clock = clock
         self._latency = latency.total_seconds()
         self._breaks = line.breaks
-        self._coming: tuple[bytes, LinePlan] | None = None  # survives a reader that is cancelled and comes back
-        self._swapped: list[bytes] = []
+        self.writes = True  # lines, rather than to tell what they would say
+        self._coming: tuple[bytes | Told, LinePlan] | None = None  # survives a reader that is cancelled and comes back
+        self._swapped: list[bytes | Told] = []
         self._failure: KubeError | None = None
         self._sleeper: asyncio.Future[None] | None = None
         self._news: asyncio.TimerHandle | None = None  # is on its way to the sleeper
@@ -249,18 +254,23 @@ class _Feed:
                     if timer is not None:
                         timer.cancel()
 
-    def next_line(self) -> bytes | None:
+    def next_line(self) -> bytes | Told | None:
         """Return the next line if it is there and nothing happens to it."""
         if self._faults.strike_lines or self._coming is not None or self._swapped or self._line.is_frozen:
             return None
         self._check()
-        return self._watch.pull(self._clock.monotonic())
+        return self._pulled() if self._watch.has_news else None
 
-    async def more(self) -> list[bytes] | None:
+    def _pulled(self) -> bytes | Told | None:
+        told = self._watch.pull(self._clock.monotonic())
+        # What may befall a line befalls the text of it.
+        return line_of(told) if told is not None and (self.writes or self._faults.strike_lines) else told
+
+    async def more(self) -> list[bytes | Told] | None:
         """Return the next lines, perhaps none yet, or None at the end."""
         self._check()
         if self._coming is None:
-            line = None if self._line.is_frozen else self._watch.pull(self._clock.monotonic())
+            line = None if self._line.is_frozen else self._pulled()
             if line is None and self._watch.ended and not self._line.is_frozen:
                 return None
             if line is None:
@@ -293,6 +303,7 @@ class _Feed:
 
     def _hear(self) -> None:
         """Note that something was written; it takes its time to get here."""
+        self._watch.note()
         if self._sleeper is None or self._news is not None or self._line.is_frozen:
             return
         if not self._latency:
@@ -318,12 +329,14 @@ class _Feed:
         if self._sleeper is not None and not self._sleeper.done():
             self._sleeper.set_result(None)
 
-    def _delivered(self, line: bytes, plan: LinePlan) -> list[bytes]:
+    def _delivered(self, line: bytes | Told, plan: LinePlan) -> list[bytes | Told]:
         if plan.fails is not None:
             self._failure = plan.fails
             return []
         self._failure = plan.then_fails
-        lines = [line] if plan.change is None else plan.change(line)
+        lines: list[bytes | Told] = [line]
+        if plan.change is not None:
+            lines = [*plan.change(line if isinstance(line, bytes) else line_of(line))]
         if plan.swap:
             self._swapped += lines
             return []
@@ -332,24 +345,28 @@ class _Feed:
 
 
 class InProcessStream:
-    """A `haulout.kube.transport.Stream`; its own iterator, so that nothing is left over if a reader stops half-way."""
+    """A `haulout.kube.transport.Stream`; nothing is left over if a reader stops half-way."""
 
     def __init__(
         self, status: int, headers: Mapping[str, str], *, first: bytes = b"", feed: _Feed | None = None
     ) -> None:
         self.status = status
         self.headers = headers
-        self._ready = deque([first] if first else [])
+        self._ready: deque[bytes | Told] = deque([first] if first else [])
         self._feed = feed
 
     def lines(self) -> AsyncIterator[bytes]:
         """Yield each line as it arrives."""
+        return _Lines(self)
+
+    def told(self) -> AsyncIterator[bytes | Told]:
+        """Yield what each line says, to those who are trusted; to others the line."""
         return self
 
-    def __aiter__(self) -> AsyncIterator[bytes]:
+    def __aiter__(self) -> AsyncIterator[bytes | Told]:
         return self
 
-    async def __anext__(self) -> bytes:
+    async def __anext__(self) -> bytes | Told:
         while not self._ready:
             if self._feed is not None and (line := self._feed.next_line()) is not None:
                 return line
@@ -358,6 +375,20 @@ class InProcessStream:
                 raise StopAsyncIteration
             self._ready.extend(lines)
         return self._ready.popleft()
+
+
+class _Lines:
+    """The lines of a stream, written."""
+
+    def __init__(self, stream: InProcessStream) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return self
+
+    async def __anext__(self) -> bytes:
+        line = await anext(self._stream)
+        return line if isinstance(line, bytes) else line_of(line)
 
 
 def _no_answer(request: Request) -> Unreachable:

@@ -10,6 +10,7 @@ is not served any more.
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 
+from haulout.kube.transport import Told
 from haulout.sandbox.apiserver.kinds import JsonObject
 from haulout.sandbox.apiserver.selectors import Selection
 from haulout.sandbox.apiserver.status import JSON, expired
@@ -40,11 +41,13 @@ class Watch:
         self.kind = selection.kind
         self._store = store
         self._selection = selection
+        self._takes_all = not selection.namespace and not selection.selects and not selection.kind.is_converted
         self._show = show
         self._started_from = self._seen = since
         self._ends_at = ends_at
         self._bookmark_at = self._next_bookmark(now) if bookmarks else None
-        self._lines: deque[bytes] = deque()
+        self._lines: deque[Told] = deque()
+        self._has_news = True
         self.ended = False
 
     def begin(self, objects: Iterable[JsonObject], *, mark_end: bool) -> None:
@@ -55,14 +58,23 @@ class Watch:
 
     def fail(self, status: JsonObject) -> None:
         """Say why not, and end."""
-        self._lines.append(_line("ERROR", status))
+        self._lines.append(Told("ERROR", status))
         self.ended = True
 
-    def pull(self, now: float) -> bytes | None:
-        """Return the next line if there is one now."""
-        if not self._lines and not self.ended:
+    @property
+    def has_news(self) -> bool:
+        """Tell whether there is, or may be, something to say, however much time has passed."""
+        return self._has_news or bool(self._lines)
+
+    def pull(self, now: float) -> Told | None:
+        """Return what the next line says, if there is one now."""
+        if not self._lines and not self.ended and (self._has_news or now >= self.wakes_at):
             self._look(now)
         return self._lines.popleft() if self._lines else None
+
+    def note(self) -> None:
+        """Note that something was written that may have to be told; until then there is nothing to look for."""
+        self._has_news = True
 
     @property
     def wakes_at(self) -> float:
@@ -78,6 +90,7 @@ class Watch:
         for write in self._store.since(self.kind, self._seen):
             if line := self._event(write):
                 self._lines.append(line)
+        self._has_news = False
         self._seen = max(self._seen, self._store.revision)
         if self._bookmark_at is not None and now >= self._bookmark_at:
             self._bookmark_at = self._next_bookmark(now)
@@ -93,8 +106,10 @@ class Watch:
         at = min(now + _BOOKMARK_EVERY, self._ends_at - _BOOKMARK_BEFORE_END)
         return at if at > now else None
 
-    def _event(self, write: Write) -> bytes | None:
+    def _event(self, write: Write) -> Told | None:
         before, after = write.before, write.after
+        if self._takes_all and before is not None and after is not None:
+            return self._change("MODIFIED", after)
         if self.kind.rules is not None:
             before, after = (None if it is None else self.kind.shown(it) for it in (before, after))
         matched = before is not None and self._selection.matches(before)
@@ -104,14 +119,15 @@ class Watch:
             return self._change("DELETED", stamped(before, write.revision))
         return None
 
-    def _change(self, kind: str, obj: JsonObject) -> bytes:
-        return _line(kind, self._show(obj) if self._show else obj)
+    def _change(self, kind: str, obj: JsonObject) -> Told:
+        return Told(kind, self._show(obj) if self._show else obj)
 
-    def _bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+    def _bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> Told:
         kind = self._selection.kind
         meta: JsonObject = {"resourceVersion": str(revision)} | ({"annotations": annotations} if annotations else {})
-        return _line("BOOKMARK", {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": meta} | kind.blank)
+        return Told("BOOKMARK", {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": meta} | kind.blank)
 
 
-def _line(kind: str, obj: JsonObject) -> bytes:
-    return b'{"type":"%b","object":%b}' % (kind.encode(), encoded(obj))
+def line_of(told: Told) -> bytes:
+    """Return what is told as a line."""
+    return b'{"type":"%b","object":%b}' % (told.type.encode(), encoded(told.object))

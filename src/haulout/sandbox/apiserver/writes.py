@@ -8,6 +8,7 @@ import copy
 import uuid
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from random import Random
 
 from haulout.core.clock import Clock
@@ -325,6 +326,7 @@ class Writer:
         return "".join(self._random.choice(_SUFFIX_LETTERS) for _ in range(5))
 
 
+@lru_cache(maxsize=256)  # much is written at one and the same instant
 def timestamp(at: datetime) -> str:
     """Return an instant as Kubernetes writes it: RFC 3339, whole seconds."""
     return f"{at.isoformat()[:19]}Z"

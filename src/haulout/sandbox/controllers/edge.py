@@ -20,6 +20,7 @@ from typing import Any, Self, TypeVar
 import msgspec
 
 from haulout.errors import AlreadyExists, Conflict, GarbledAnswer, KubeError, NotFound, ServerFailure, Unreachable
+from haulout.kube import answers
 from haulout.kube.cache import Cache, revision
 from haulout.kube.client import Client
 from haulout.kube.objects import Object, RawObject
@@ -126,16 +127,19 @@ async def delete(
     if propagation:
         options["propagationPolicy"] = propagation
     path = resource.path(thing.name, namespace=thing.namespace or None)
-    request = Request(method="DELETE", path=path, body=msgspec.json.encode(options))
+    request, doing = (
+        Request(method="DELETE", path=path, body=msgspec.json.encode(options)),
+        f"delete {resource} {thing.key}",
+    )
     try:
-        response = await client.request(request, doing=f"delete {resource} {thing.key}")
+        response = await client.request(request, doing=doing)
     except NotFound:
         return ""
     except Conflict:
         if unchanged:
             raise
         return ""  # another object has its name now
-    return msgspec.json.decode(response.body, type=Object).resource_version
+    return answers.read(Object, response, doing=doing).resource_version
 
 
 async def change(client: Client, resource: Resource[O], thing: Owned, patch: Mapping[str, Any]) -> O:
