@@ -48,6 +48,7 @@ class Story:
         self.cluster = Cluster(clock, api=api, heartbeat=heartbeat, events=False, latency=timedelta())
         self._clock = clock
         self._people = self.cluster.client("people")
+        self._awaited = ""  # a pod that was not ready when we last looked
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -88,8 +89,16 @@ class Story:
 
     def all_pods_are_ready(self) -> bool:
         """Tell whether all pods there should be are there and ready, and no others."""
-        pods = self.cluster.api.by_key("pods")
-        return len(pods) == self.size.pods and all(_is_ready(it) for it in pods.values())
+        api = self.cluster.api
+        if (
+            self._awaited
+            and api.has("pods", self._awaited, SHOP)
+            and not _is_ready(api.get("pods", self._awaited, SHOP))
+        ):
+            return False
+        pods = api.by_key("pods").values()
+        self._awaited = next((pod["metadata"]["name"] for pod in pods if not _is_ready(pod)), "")
+        return len(pods) == self.size.pods and not self._awaited
 
 
 def _is_ready(thing: RawObject) -> bool:

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.kube.objects import Condition
 from haulout.sandbox.controllers import ReplicaSets
 from haulout.sandbox.controllers.objects import (
     PODS,
@@ -15,6 +14,7 @@ from haulout.sandbox.controllers.objects import (
     ContainerStatus,
     Metadata,
     Pod,
+    PodCondition,
     PodSpec,
     PodStatus,
 )
@@ -262,10 +262,10 @@ def pod(
     restarts: int = 0,
     cost: str = "",
 ) -> Pod:
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[PodCondition, ...] = ()
     if ready_for is not None:
         since = NOW - timedelta(seconds=ready_for)
-        conditions = (Condition(type="Ready", status="True", last_transition_time=since),)
+        conditions = (PodCondition(type="Ready", status="True", last_transition_time=since),)
     annotations = {"controller.kubernetes.io/pod-deletion-cost": cost} if cost else {}
     return Pod(
         metadata=Metadata(

@@ -88,6 +88,7 @@ class OwningController(Controller[str]):
     def __init__(self, caches: Caches, random: Random) -> None:
         super().__init__(caches, random)
         self._told: dict[str, str] = {}  # the resource versions of the statuses that we wrote last
+        self._soon: set[str] = set()  # what we shall look at soon
 
     def follow(self, cache: Cache[O]) -> None:
         """Look at each object in `cache` when it changes, unless that is what we wrote ourselves."""
@@ -108,9 +109,15 @@ class OwningController(Controller[str]):
             self._told[written.key] = written.resource_version
         return written
 
+    async def _look(self, key: str) -> datetime | None:
+        self._soon.discard(key)
+        return await super()._look(key)
+
     def look_soon(self, key: str) -> None:
         """Look at an owner because of something that it owns, together with what else happens now."""
-        self.queue.wake_at(key, self.clock.now() + _TOGETHER)
+        if key not in self._soon:
+            self._soon.add(key)
+            self.queue.wake_at(key, self.clock.now() + _TOGETHER)
 
     def follow_owned(
         self,
@@ -136,7 +143,7 @@ class OwningController(Controller[str]):
             return wanted is not None and wanted.matches(new.labels)
 
         def note(old: O | None, new: O | None) -> None:
-            if is_the_same(old, new):
+            if _is_of_others(kind, old, new) or is_the_same(old, new):
                 return
             for thing in (old, new):
                 owner = None if thing is None else thing.controller
@@ -199,6 +206,13 @@ def _either(old: O | None, new: O | None) -> O:
     if thing is None:
         raise ValueError("a change from nothing to nothing")
     return thing
+
+
+def _is_of_others(kind: str, old: Owned | None, new: Owned | None) -> bool:
+    """Tell whether something always had a controller, and never one of this kind: so most have."""
+    before = None if old is None else old.controller
+    after = before if new is None else new.controller
+    return after is not None and after.kind != kind and (before is None or before.kind != kind)
 
 
 def _namespace_is_ending(error: ApiError) -> bool:

@@ -5,7 +5,7 @@ instead of being searched. A cache exists from the moment that it is first asked
 watched.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from haulout.kube.cache import Cache, as_is
@@ -53,7 +53,9 @@ class Caches:
         """Return the cache of all objects of this kind."""
         known = self._caches.get(str(resource))
         if known is None:
-            known = Cache(self.client, Selection(resource), row=as_is, indexes=_indexes_for(resource))
+            known = Cache(
+                self.client, Selection(resource), row=as_is, indexes=_indexes_for(resource), stays=_stays_for(resource)
+            )
             self._caches[str(resource)] = known
         return known
 
@@ -175,6 +177,26 @@ def _indexes_for(resource: Resource[Any]) -> Mapping[str, Indexer[Any]]:
     if resource in (EVICTION_REQUESTS, EVICTIONS):
         return common | {"target": lambda thing: (target_key(thing),)}
     return common
+
+
+def _stays_for(resource: Resource[Any]) -> Callable[[Any, Any], bool] | None:
+    """Return what tells whether a change leaves an object where it is in all indexes."""
+    if resource.plural == PODS.plural:
+        return _pod_stays
+    return None if resource.plural == BUDGETS.plural else _stays
+
+
+def _stays(old: Owned, new: Owned) -> bool:
+    return old.metadata.owner_references == new.metadata.owner_references
+
+
+def _pod_stays(old: Pod, new: Pod) -> bool:
+    one, other = old.metadata, new.metadata
+    return (
+        one.labels == other.labels
+        and old.spec.node_name == new.spec.node_name
+        and one.owner_references == other.owner_references
+    )
 
 
 def _owners(thing: Owned) -> Sequence[str]:

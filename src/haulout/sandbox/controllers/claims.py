@@ -39,18 +39,13 @@ def sort_out(
     may_adopt: Callable[[O], bool] = lambda _: True,
 ) -> Claims[O]:
     """Decide which objects belong to `owner`. One that is being deleted neither adopts nor lets go."""
-    owned: list[O] = []
-    released: list[O] = []
-    for thing in controlled:
-        if selector.matches(thing.labels):
-            owned.append(thing)
-        elif not owner.deleting:
-            released.append(thing)
-    adopted = [
-        thing
-        for thing in (() if owner.deleting else orphans)
-        if not thing.deleting and selector.matches(thing.labels) and may_adopt(thing)
-    ]
+    things = list(controlled)
+    owned = selector.among(things)
+    if owner.deleting:
+        return Claims(owned, [], [])
+    kept = {thing.key for thing in owned} if len(owned) < len(things) else ()
+    released = [thing for thing in things if thing.key not in kept] if kept != () else []
+    adopted = [thing for thing in selector.among(orphans) if not thing.deleting and may_adopt(thing)]
     return Claims(owned, adopted, released)
 
 
@@ -81,7 +76,7 @@ async def claimed(
                 writes.made(await _set_owners(client, resource, thing, references))
         for thing in claims.released:
             writes.made(await _set_owners(client, resource, thing, owner_references(thing, without={owner.uid})))
-    return [thing for thing in controlled(things, owner.uid) if selector.matches(thing.labels)]
+    return selector.among(controlled(things, owner.uid))
 
 
 async def _still_there(client: Client, resource: Resource[Any], owner: Owned) -> bool:

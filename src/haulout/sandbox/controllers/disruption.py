@@ -51,7 +51,7 @@ class Disruption(OwningController):
             owners.subscribe(self._note_owner)
 
     def _note_pod(self, old: Pod | None, new: Pod | None) -> None:
-        if old is not None and new is not None and _matters(old) == _matters(new):
+        if old is not None and new is not None and _counts_the_same(old, new):
             return
         moved = old is None or new is None or old.labels != new.labels
         for pod in (old, new) if moved else (new,):
@@ -154,7 +154,8 @@ def status(
     budget: Budget, pods: Iterable[Pod], needs: Needs, disrupted: Mapping[str, datetime], now: datetime
 ) -> RawObject:
     """Return what the status should be."""
-    healthy = sum([pod.ready and not pod.deleting and pod.name not in disrupted for pod in pods])
+    serving = [pod for pod in pods if pod.ready and pod.metadata.deletion_timestamp is None]
+    healthy = sum(pod.name not in disrupted for pod in serving) if disrupted else len(serving)
     allowed = max(healthy - needs.healthy, 0) if needs.expected > 0 else 0
     seen = budget.status
     generation = budget.metadata.generation
@@ -193,15 +194,14 @@ def _with_condition(budget: Budget, condition: RawObject, now: datetime) -> list
 def _expected(pods: Iterable[Pod], scale: Scale) -> int:
     """Return how many pods the owners of these want. Pods without an owner do not count."""
     scales: dict[str, int] = {}
-    asked: set[str] = set()
-    for pod in pods:
+    some = {pod.controller_uid: pod for pod in pods}
+    for pod in some.values():
         owner = pod.controller
-        if owner is None or owner.uid in asked:
+        if owner is None:
             continue
         found = scale(pod.namespace, owner)
         if found is None:
             raise NoScale(f"found no controllers for pod {pod.name!r}: {owner.kind} {owner.name} has no known scale")
-        asked.add(owner.uid)
         uid, number = found
         scales[uid] = number
     return sum(scales.values())
@@ -211,5 +211,10 @@ def _share(amount: IntOrPercent, total: int) -> int:
     return share(amount, total, round_up=True)
 
 
-def _matters(pod: Pod) -> tuple[Any, ...]:
-    return pod.labels, pod.deleting, pod.ready, pod.controller_uid
+def _counts_the_same(old: Pod, new: Pod) -> bool:
+    return (
+        old.ready is new.ready
+        and old.deleting is new.deleting
+        and old.labels == new.labels
+        and old.controller_uid == new.controller_uid
+    )

@@ -16,6 +16,7 @@ from random import Random
 from typing import Any, NamedTuple
 
 from haulout.errors import NotFound
+from haulout.kube.cache import Cache
 from haulout.kube.discovery import discover
 from haulout.kube.resources import LEASES, Resource
 from haulout.sandbox.controllers import edge
@@ -85,7 +86,9 @@ class Garbage(Controller[Place]):
         self._tasks: asyncio.TaskGroup | None = None
         self._followed: dict[str, asyncio.Task[None]] = {}  # the caches that only we have
         self._has_asked = False
+        self._cached: dict[str, Cache[Any]] = {}  # by the name of the kind
         for kind in kinds:
+            self._cached[str(kind)] = caches.of(kind)
             caches.of(kind).subscribe(self._noting(kind))
         self._definitions = caches.of(DEFINITIONS)
         self._definitions.subscribe(lambda _, __: self.queue.add(_SERVED))
@@ -119,7 +122,7 @@ class Garbage(Controller[Place]):
             raise RuntimeError("the garbage collector is not running")
         is_shared = self.caches.has(kind)
         self._kinds[name] = self._by_type[kind.api_version, kind.kind] = kind
-        cache = self.caches.of(kind)
+        cache = self._cached[name] = self.caches.of(kind)
         cache.subscribe(self._noting(kind))
         if is_shared:
             self._usual.add(name)
@@ -128,6 +131,7 @@ class Garbage(Controller[Place]):
 
     def _unfollow(self, name: str) -> None:
         kind = self._kinds.pop(name)
+        del self._cached[name]
         self._by_type.pop((kind.api_version, kind.kind), None)
         self.caches.forget(kind)
         self._followed.pop(name).cancel()
@@ -263,15 +267,13 @@ class Garbage(Controller[Place]):
         await edge.change(self.client, kind, thing, {"metadata": {"finalizers": left}})
 
     def _at(self, place: Place) -> Owned | None:
-        kind = self._kinds.get(place.kind)
-        found: Owned | None = None if kind is None else self.caches.of(kind).get(place.key)
+        cache = self._cached.get(place.kind)
+        found: Owned | None = None if cache is None else cache.get(place.key)
         return found
 
     def _dependents(self, uid: str) -> list[tuple[Place, Owned]]:
         return [
-            (Place(name, thing.key), thing)
-            for name, kind in self._kinds.items()
-            for thing in dependents(self.caches.of(kind), uid)
+            (Place(name, thing.key), thing) for name, cache in self._cached.items() for thing in dependents(cache, uid)
         ]
 
     def _remember_absent(self, uid: str) -> None:

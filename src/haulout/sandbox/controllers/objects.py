@@ -5,14 +5,16 @@ template is copied, never looked into, and a status is compared with the one tha
 would have defaulted has that default here, so that the same controllers serve a server that defaults nothing.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from typing import TypeVar
 
 import msgspec
 
 from haulout.kube import objects, resources
-from haulout.kube.objects import Base, Condition, EvictionResponder, NodeSpec, NodeStatus, RawObject
+from haulout.kube.objects import Base, EvictionResponder, NodeSpec, NodeStatus, RawObject
 from haulout.kube.resources import Resource
+from haulout.sandbox.controllers.remembered import remembered
 
 IntOrPercent = int | str
 
@@ -31,10 +33,15 @@ class Metadata(objects.Metadata, frozen=True):
     owner_references: tuple[OwnerReference, ...] = ()
 
 
-class Owned(objects.Object, frozen=True):
-    """Any object that may belong to another."""
+class Owned(objects.Object, frozen=True, gc=True, dict=True):
+    """Any object that may belong to another; what is asked of it again and again is found out once."""
 
     metadata: Metadata = Metadata()
+
+    @remembered
+    def key(self) -> str:
+        """`namespace/name`, or just the name of a cluster-scoped object."""
+        return objects.object_key(self.metadata.name, self.metadata.namespace)
 
     @property
     def labels(self) -> Mapping[str, str]:
@@ -46,25 +53,28 @@ class Owned(objects.Object, frozen=True):
         """Whether its deletion has begun."""
         return self.metadata.deletion_timestamp is not None
 
-    @property
+    @remembered
     def controller(self) -> OwnerReference | None:
-        """The one owner that manages it."""
+        """Return the one owner that manages it."""
         for owner in self.metadata.owner_references:
             if owner.controller:
                 return owner
         return None
 
-    @property
+    @remembered
     def controller_uid(self) -> str:
-        """The uid of the owner that manages it, empty if there is none."""
+        """Return the uid of the owner that manages it, empty if there is none."""
         owner = self.controller
         return "" if owner is None else owner.uid
 
-    @property
+    @remembered
     def age_key(self) -> tuple[float, str]:
         """Sorts older before newer, and those of the same second by name."""
         created = self.metadata.creation_timestamp
         return 0.0 if created is None else created.timestamp(), self.name
+
+
+O = TypeVar("O", bound=Owned)  # noqa: E741 - an object of any kind
 
 
 # Selecting
@@ -121,6 +131,14 @@ class LabelSelector(Base, frozen=True):
         if not self.match_labels.items() <= labels.items():
             return False
         return not self.match_expressions or all(each.met_by(labels) for each in self.match_expressions)
+
+    def among(self, things: Iterable[O]) -> list[O]:
+        """Return those that are selected; there may be many, so that this takes no call for each."""
+        wanted = self.match_labels.items()
+        found = [thing for thing in things if wanted <= thing.metadata.labels.items()]
+        if not self.match_expressions:
+            return found
+        return [thing for thing in found if all(each.met_by(thing.labels) for each in self.match_expressions)]
 
 
 # Where pods may run
@@ -200,11 +218,19 @@ class PodSpec(Base, frozen=True):
     scheduling_group: RawObject | None = None
 
 
+class PodCondition(Base, frozen=True):
+    """One of a pod's conditions; nobody here asks why."""
+
+    type: str = ""
+    status: str = ""
+    last_transition_time: datetime | None = None
+
+
 class PodStatus(Base, frozen=True):
     """How a pod is."""
 
     phase: str = ""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[PodCondition, ...] = ()
     container_statuses: tuple[ContainerStatus, ...] = ()
 
 
@@ -219,25 +245,23 @@ class Pod(Owned, frozen=True):
         """Whether it has run to its end, well or not."""
         return self.status.phase in _FINISHED
 
-    @property
+    @remembered
     def active(self) -> bool:
         """Whether it runs, or will, and nobody has asked it to stop."""
         return self.status.phase not in _FINISHED and self.metadata.deletion_timestamp is None
 
-    @property
+    @remembered
     def ready(self) -> bool:
         """Whether it serves."""
-        for condition in self.status.conditions:  # not by `condition`: this is asked of each pod again and again
-            if condition.type == "Ready":
-                return condition.status == "True"
-        return False
+        condition = self.condition("Ready")
+        return condition is not None and condition.status == "True"
 
     @property
     def restarts(self) -> int:
         """How often the container that restarted most did so."""
         return max((container.restart_count for container in self.status.container_statuses), default=0)
 
-    def condition(self, kind: str) -> Condition | None:
+    def condition(self, kind: str) -> PodCondition | None:
         """Return the condition of this type."""
         for condition in self.status.conditions:
             if condition.type == kind:

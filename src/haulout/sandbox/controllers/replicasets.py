@@ -19,7 +19,7 @@ from haulout.sandbox.controllers import conditions, edge
 from haulout.sandbox.controllers.base import OwningController
 from haulout.sandbox.controllers.caches import Caches, controlled
 from haulout.sandbox.controllers.claims import claimed
-from haulout.sandbox.controllers.objects import PODS, REPLICA_SETS, Owned, Pod, ReplicaSet
+from haulout.sandbox.controllers.objects import PODS, REPLICA_SETS, LabelSelector, Owned, Pod, ReplicaSet
 from haulout.sandbox.controllers.templates import pod_from, reference
 
 _MOST_AT_ONCE = 500
@@ -61,8 +61,7 @@ class ReplicaSets(OwningController):
                 await self._tell(replica_set, pods, problem=error)
             raise
         if plan != _NOTHING:
-            selector = replica_set.spec.selector
-            pods = [pod for pod in controlled(self._pods, replica_set.uid) if selector.matches(pod.labels)]
+            pods = replica_set.spec.selector.among(controlled(self._pods, replica_set.uid))
         await self._tell(replica_set, pods)
         return next_available(pods, replica_set.spec.min_ready_seconds, self.clock.now())
 
@@ -141,17 +140,13 @@ def status(
 ) -> RawObject:
     """Return what the status should be."""
     spec, seen = replica_set.spec, replica_set.status
-    labels = spec.template.get("metadata", {}).get("labels", {})
-    replicas = labelled = ready = available = terminating = 0
-    for pod in pods:
-        if not pod.active:
-            terminating += not pod.finished
-            continue
-        replicas += 1
-        labelled += labels.items() <= pod.labels.items()
-        if pod.ready:
-            ready += 1
-            available += not spec.min_ready_seconds or pod.available(spec.min_ready_seconds, now)
+    labels = LabelSelector(match_labels=spec.template.get("metadata", {}).get("labels", {}))
+    every = list(pods)
+    active = [pod for pod in every if pod.active]
+    serving = [pod for pod in active if pod.ready]
+    replicas, ready, labelled, wait = len(active), len(serving), len(labels.among(active)), spec.min_ready_seconds
+    available = sum(pod.available(wait, now) for pod in serving) if wait else ready
+    terminating = sum(not pod.active and not pod.finished for pod in every) if len(active) < len(every) else 0
     told: list[RawObject] = conditions.without(seen.get("conditions") or [], "ReplicaFailure")
     if problem is not None:
         reason = "FailedCreate" if replicas < spec.replicas else "FailedDelete"

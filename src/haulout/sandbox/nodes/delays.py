@@ -18,6 +18,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from hashlib import blake2b
 from statistics import NormalDist
 
@@ -39,11 +40,15 @@ class Span:
 
     def at(self, chance: float) -> timedelta:
         """Return the length at `chance`, a number between 0 and 1, which the same share of lengths is below."""
-        median, rare = self.median_seconds, self.rare_seconds
-        if not 0 < median < rare:
-            return timedelta(seconds=median)
-        spread = math.log(rare / median) / _TAIL
-        return timedelta(milliseconds=round(1000 * median * math.exp(spread * _NORMAL.inv_cdf(chance))))
+        return _length(self.median_seconds, self.rare_seconds, chance)
+
+
+@lru_cache(maxsize=16_384)  # a pod is looked at several times
+def _length(median: float, rare: float, chance: float) -> timedelta:
+    if not 0 < median < rare:
+        return timedelta(seconds=median)
+    spread = math.log(rare / median) / _TAIL
+    return timedelta(milliseconds=round(1000 * median * math.exp(spread * _NORMAL.inv_cdf(chance))))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,8 +109,13 @@ class Delays:
         return self._chance(node, "phase")
 
     def _chance(self, who: str, what: str) -> float:
-        digest = blake2b(f"{self.seed} {who} {what}".encode(), digest_size=6).digest()
-        return (int.from_bytes(digest, "big") + 0.5) / 2**48
+        return _drawn(self.seed, who, what)
+
+
+@lru_cache(maxsize=16_384)  # a pod is looked at several times
+def _drawn(seed: int, who: str, what: str) -> float:
+    digest = blake2b(f"{seed} {who} {what}".encode(), digest_size=6).digest()
+    return (int.from_bytes(digest, "big") + 0.5) / 2**48
 
 
 def back_off(restarts: int, *, ran: timedelta) -> timedelta:

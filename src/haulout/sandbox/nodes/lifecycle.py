@@ -196,7 +196,7 @@ class NodeLifecycle:
             await self._client.delete(PODS, pod.name, namespace=pod.namespace, uid=pod.uid)
 
     async def _mark(self, pod: PodView, condition: RawObject) -> None:
-        conditions: list[RawObject] = pod.status().get("conditions", [])
+        conditions: list[RawObject] = pod.status.get("conditions", [])
         if not says(conditions, condition):
             change = {"conditions": merged(conditions, [condition], now=self._clock.now())}
             await self._view.write(self._client, pod, change)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from hashlib import blake2b
 from uuid import UUID
 
@@ -148,10 +149,12 @@ def conditions_of(*, problem: str, now: datetime) -> list[RawObject]:
     return [it | heard for it in _told(problem)]
 
 
-def _told(problem: str) -> list[RawObject]:
+@lru_cache(maxsize=64)
+def _told(problem: str) -> tuple[RawObject, ...]:
+    """Return the conditions without their times; not to be changed."""
     ready = ("False", "KubeletNotReady", problem) if problem else _READY
     pressures = (condition(kind, "False", reason, message) for kind, reason, message in _PRESSURES)
-    return [*pressures, condition("Ready", *ready)]  # Ready comes last, as kubelets have it
+    return (*pressures, condition("Ready", *ready))  # Ready comes last, as kubelets have it
 
 
 def is_told(node: NodeView, *, problem: str, boot: str) -> bool:

@@ -14,7 +14,7 @@ it selects all namespaces.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, repeat
 from typing import NamedTuple
 
 from haulout.kube.objects import Taint
@@ -256,6 +256,8 @@ def _shortage(pod: PodView, node: NodeView, site: Site) -> Refusal:
 
 
 def _by_zone(siblings: Mapping[str, int], fleet: Fleet) -> Mapping[str, int]:
+    if sum(siblings.values()) == len(siblings):  # so it is while there are more nodes than siblings, and counts quickly
+        return Counter(map(fleet.zones.get, siblings, repeat("")))
     zones: dict[str, int] = {}
     for name, count in siblings.items():
         zone = fleet.zones.get(name, "")
@@ -284,9 +286,14 @@ def _load(pod: PodView, seat: _Seat, site: Site) -> int:
 
 def _crowds(seats: Sequence[_Seat], start: int) -> Iterator[Sequence[_Seat]]:
     """Yield all seats, as many at a time as are enough to choose from, beginning at number `start`."""
-    first = start % len(seats) if seats else 0
-    turned = (*seats[first:], *seats[:first])
-    return (turned[number : number + _ENOUGH] for number in range(0, len(turned), _ENOUGH))
+    count = len(seats)
+    first = start % count if seats else 0
+    for begin in range(first, first + count, _ENOUGH):
+        end = min(begin + _ENOUGH, first + count)
+        if begin >= count:
+            yield seats[begin - count : end - count]
+        else:
+            yield seats[begin:end] if end <= count else (*seats[begin:], *seats[: end - count])
 
 
 def _listed(reasons: Mapping[str, int]) -> str:

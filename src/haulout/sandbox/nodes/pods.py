@@ -10,8 +10,10 @@ Instants in a status are whole seconds, and so delays are exact to a second.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
+
+import msgspec
 
 from haulout.kube.objects import RawObject
 from haulout.sandbox.nodes.conditions import condition, find, instant, merged, timestamp
@@ -25,16 +27,14 @@ _LOST = 255
 _CRASH_LOOP = "CrashLoopBackOff"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Host:
+class Host(msgspec.Struct, frozen=True, kw_only=True):
     """Of a machine, what its pods must know."""
 
     ip: str
     booted_at: datetime | None = None  # containers that were started before it are lost; None: none are
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(msgspec.Struct, frozen=True, kw_only=True):
     """What to do now: write a status, delete, or nothing; and when to look again."""
 
     status: RawObject | None = None
@@ -71,7 +71,7 @@ class _Life:
         self.ip = host.ip if pod.host_network else ip
         self.delays = delays
         self.now = now
-        self.status = pod.status()
+        self.status = pod.status
         first: RawObject = next(iter(self.status.get("containerStatuses", ())), {})
         self.restarts: int = first.get("restartCount", 0)
         self.ended: RawObject | None = first.get("lastState", {}).get("terminated")
@@ -196,22 +196,11 @@ class _Life:
             status["initContainerStatuses"] = [self._init_container(it, state) for it in pod.init_containers]
         return status
 
-    def _conditions(self, phase: str, *, ready: bool, initialized: bool, sandboxed: bool) -> list[RawObject]:
-        generation = self.pod.generation
-        unready = f"containers with unready status: [{' '.join(it.name for it in self.pod.containers)}]"
-        why = ("", "") if ready else ("ContainersNotReady", unready)
-        if phase == "Succeeded":
-            why = ("PodCompleted", "")
-        if phase == "Failed":
-            why = ("PodFailed", "")
-        told = [
-            condition("PodReadyToStartContainers", str(sandboxed), observedGeneration=generation),
-            condition("Initialized", str(initialized), observedGeneration=generation),
-            condition("Ready", str(ready), *why, observedGeneration=generation),
-            condition("ContainersReady", str(ready), *why, observedGeneration=generation),
-        ]
+    def _conditions(self, phase: str, *, ready: bool, initialized: bool, sandboxed: bool) -> tuple[RawObject, ...]:
+        names = tuple(it.name for it in self.pod.containers)
+        told = _told(phase, names, self.pod.generation, ready=ready, initialized=initialized, sandboxed=sandboxed)
         if find(self.status.get("conditions", ()), "PodScheduled") is None:  # made with its node, not bound to it
-            told.append(condition("PodScheduled", "True", observedGeneration=generation))
+            return (*told, condition("PodScheduled", "True", observedGeneration=self.pod.generation))
         return told
 
     def _container(
@@ -236,6 +225,24 @@ class _Life:
         at = timestamp(self.now)
         done = {"exitCode": 0, "reason": "Completed", "startedAt": at, "finishedAt": at}
         return self._container(container, {"terminated": done}, ready=True, restarts=0, ended=None)
+
+
+@lru_cache(maxsize=1_024)  # all replicas say the same
+def _told(
+    phase: str, names: tuple[str, ...], generation: int, *, ready: bool, initialized: bool, sandboxed: bool
+) -> tuple[RawObject, ...]:
+    """Return the conditions of a pod with containers of these names; they are not to be changed."""
+    why = ("", "") if ready else ("ContainersNotReady", f"containers with unready status: [{' '.join(names)}]")
+    if phase == "Succeeded":
+        why = ("PodCompleted", "")
+    if phase == "Failed":
+        why = ("PodFailed", "")
+    return (
+        condition("PodReadyToStartContainers", str(sandboxed), observedGeneration=generation),
+        condition("Initialized", str(initialized), observedGeneration=generation),
+        condition("Ready", str(ready), *why, observedGeneration=generation),
+        condition("ContainersReady", str(ready), *why, observedGeneration=generation),
+    )
 
 
 def _ended(started_at: datetime, finished_at: datetime, *, code: int, reason: str = "") -> RawObject:

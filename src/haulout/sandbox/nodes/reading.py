@@ -5,12 +5,12 @@ validates lets none of it in, and one that does not must not be able to blind us
 """
 
 from collections.abc import Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
 
 from haulout.core import quantity
-from haulout.kube.objects import Base
+from haulout.kube.objects import Base, RawObject
 from haulout.sandbox.nodes.specs import Affinity, Container, Spread, Toleration
 
 T = TypeVar("T")
@@ -76,24 +76,23 @@ class PodSpecs:
         self._tolerations: Shared[tuple[Toleration, ...]] = Shared(tuple[Toleration, ...], ())
         self._spreads: Shared[tuple[Spread, ...]] = Shared(tuple[Spread, ...], ())
         self._wishes: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
-        self._needs: dict[tuple[bytes, bytes, bytes], tuple[Amounts, tuple[tuple[str, int], ...]]] = {}
+        self._needs: dict[tuple[bytes, bytes, bytes], _Need] = {}
 
-    def read(self, raw: bytes) -> dict[str, Any]:
+    def read(self, whole: RawObject) -> dict[str, Any]:
         """Return what a view of a pod has from its spec."""
-        spec = self._decode(raw)
+        spec = self._decode(msgspec.json.encode(whole))
+        main, init = bytes(spec.containers), bytes(spec.init_containers)
+        need = self._need(main, init, bytes(spec.overhead))
         wishes = self._same(
             (
-                bytes(spec.containers),
-                bytes(spec.init_containers),
-                bytes(spec.overhead),
+                need.key,
                 bytes(spec.node_selector),
                 bytes(spec.affinity),
                 bytes(spec.tolerations),
                 bytes(spec.topology_spread_constraints),
             )
         )
-        main, init, overhead, selector, affinity, tolerations, spreads = wishes
-        requests, host_ports = self._need(main, init, overhead)
+        _, selector, affinity, tolerations, spreads = wishes
         return {
             "node": spec.node_name,
             "scheduler": spec.scheduler_name,
@@ -103,13 +102,12 @@ class PodSpecs:
             "host_network": spec.host_network,
             "containers": self._containers(main),
             "init_containers": self._containers(init),
-            "requests": requests,
-            "host_ports": host_ports,
+            "requests": need.requests,
+            "host_ports": need.host_ports,
             "node_selector": self._selectors(selector),
             "affinity": self._affinities(affinity),
             "tolerations": self._tolerations(tolerations),
             "spreads": self._spreads(spreads),
-            "raw_spec": raw,
             "wishes": wishes,
         }
 
@@ -119,14 +117,24 @@ class PodSpecs:
             self._wishes.clear()
         return self._wishes.setdefault(wishes, wishes)
 
-    def _need(self, main: bytes, init: bytes, overhead: bytes) -> tuple[Amounts, tuple[tuple[str, int], ...]]:
+    def _need(self, main: bytes, init: bytes, overhead: bytes) -> "_Need":
         key = (main, init, overhead)
         if key not in self._needs:
             if len(self._needs) >= _SHARED_LIMIT:
                 self._needs.clear()
             all_containers = self._containers(main), self._containers(init)
-            self._needs[key] = _requests(*all_containers, self._overheads(overhead)), _host_ports(*all_containers)
+            requests = _requests(*all_containers, self._overheads(overhead))
+            ports = _host_ports(*all_containers)
+            self._needs[key] = _Need(requests, ports, msgspec.json.encode((requests, ports), order="sorted"))
         return self._needs[key]
+
+
+class _Need(NamedTuple):
+    """What the containers of a pod take of a node; the key is equal where that is the same."""
+
+    requests: Amounts
+    host_ports: tuple[tuple[str, int], ...]
+    key: bytes
 
 
 def amounts(written: Mapping[str, str | int | float]) -> dict[str, int]:

@@ -31,6 +31,7 @@ from haulout.sandbox.nodes.placement import Fleet, place
 from haulout.sandbox.nodes.view import NodeView, PodView, View
 
 _ROUND = "round"
+_BINDINGS = PODS.of(RawObject)
 _BREATH = 100  # decisions, before others get a turn
 _RETRY = Backoff(first=timedelta(milliseconds=250), limit=timedelta(seconds=10), jitter=0.2)
 _SHORTLY = timedelta(milliseconds=250)
@@ -192,9 +193,7 @@ class Scheduler:
             "target": {"apiVersion": "v1", "kind": "Node", "name": node},
         }
         try:
-            await self._client.create(
-                PODS.of(RawObject), binding, namespace=pod.namespace, name=pod.name, subresource="binding"
-            )
+            await self._client.create(_BINDINGS, binding, namespace=pod.namespace, name=pod.name, subresource="binding")
         except (Conflict, NotFound):
             await self._settle(decision)
         else:
@@ -223,7 +222,7 @@ class Scheduler:
         pod = self._resting.get(key)
         if pod is None:
             return None
-        status = pod.status()
+        status = pod.status
         wanted = condition("PodScheduled", "False", "Unschedulable", message)
         if not says(status.get("conditions", []), wanted):
             conditions = merged(status.get("conditions", []), [wanted], now=self._clock.now())

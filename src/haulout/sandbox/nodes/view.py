@@ -3,13 +3,13 @@
 A pod is read once into a `PodView`. What replicas have in common (containers, tolerations, affinity, labels) is decoded
 once for all of them: the bytes are the key, so twenty thousand pods of a hundred workloads cost a hundred decodings. Of
 a pod whose spec is as it was, which is so in all but two moments of its life, the spec is not read again.
-The status stays bytes until somebody wants to change it, and is then changed as the plain object that it is, so that
-nothing is lost that we do not know.
+The status stays the plain object that it is, so that nothing is lost that we do not know.
 """
 
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -21,11 +21,12 @@ from haulout.kube.objects import Base, OwnerReference, RawObject, Taint, object_
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES, PODS
 from haulout.kube.rows import MIRROR_ANNOTATION
-from haulout.sandbox.nodes.reading import NOTHING, Amounts, PodSpecs, Shared, amounts
+from haulout.sandbox.nodes.reading import Amounts, PodSpecs, amounts
 from haulout.sandbox.nodes.specs import Affinity, Container, Spread, Toleration
 
 ANNOTATION = "sandbox.haulout.dev/"
 ENDED = ("Succeeded", "Failed")
+_MACHINES_KNOWN = 1_000  # what those can give that differ in it
 
 
 class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -62,19 +63,14 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     phase: str
     ip: str
     is_ready: bool
-    raw_spec: bytes
-    raw_status: bytes
+    spec: RawObject  # this and the status are as the cluster has them, and not to be changed
+    status: RawObject
     wishes: tuple[bytes, ...]  # what it asks of a node; equal for pods that ask the same
 
     @property
     def ended(self) -> bool:
         """Whether its containers have ended for good: it takes nothing of its node any more."""
         return self.phase in ENDED
-
-    def status(self) -> RawObject:
-        """Return its status, a copy to be changed."""
-        read: RawObject = msgspec.json.decode(self.raw_status)
-        return read
 
 
 class NodeCondition(Base, frozen=True):
@@ -148,7 +144,7 @@ class View:
     async def write(self, client: Client, pod: PodView, status: RawObject) -> int:
         """Merge `status` into that of a pod, if it is still as we know it; return at which revision it then is."""
         change = merge_patch({"metadata": {"resourceVersion": pod.resource_version}, "status": status})
-        written = await client.patch(PODS.of(_Written), pod.name, change, namespace=pod.namespace, subresource="status")
+        written = await client.patch(_WRITTEN, pod.name, change, namespace=pod.namespace, subresource="status")
         return revision(written.metadata.resource_version)
 
 
@@ -162,6 +158,9 @@ class _Written(Base, frozen=True):
     metadata: _Version = _Version()
 
 
+_WRITTEN = PODS.of(_Written)
+
+
 class _Metadata(Base, frozen=True):
     name: str = ""
     namespace: str = ""
@@ -171,7 +170,7 @@ class _Metadata(Base, frozen=True):
     creation_timestamp: datetime | None = None
     deletion_timestamp: datetime | None = None
     deletion_grace_period_seconds: int | None = None
-    labels: msgspec.Raw = NOTHING
+    labels: Any = None
     annotations: dict[str, str] = msgspec.field(default_factory=dict)
     owner_references: tuple[OwnerReference, ...] = ()
 
@@ -189,8 +188,8 @@ class _PodStatus(Base, frozen=True):
 
 class _Pod(Base, frozen=True):
     metadata: _Metadata = _Metadata()
-    spec: msgspec.Raw = msgspec.Raw(b"{}")
-    status: msgspec.Raw = msgspec.Raw(b"{}")
+    spec: Any = msgspec.field(default_factory=dict)
+    status: Any = msgspec.field(default_factory=dict)
 
 
 class _NodeSpec(Base, frozen=True):
@@ -203,7 +202,7 @@ class _NodeInfo(Base, frozen=True):
 
 
 class _NodeStatus(Base, frozen=True):
-    allocatable: msgspec.Raw = NOTHING
+    allocatable: Any = None
     conditions: tuple[NodeCondition, ...] = ()
     node_info: _NodeInfo = _NodeInfo()
 
@@ -216,20 +215,18 @@ class _Node(Base, frozen=True):
 
 def pod_views(known: Callable[[str], PodView | None] = lambda _: None) -> Callable[["_Pod"], PodView]:
     """Return a function that makes views of pods; `known` tells the view of a pod that was made before, by its key."""
-    labels: Shared[dict[str, str]] = Shared(dict[str, str], {})
     specs = PodSpecs()
-    statuses = msgspec.json.Decoder(_PodStatus)
 
     def view(pod: _Pod) -> PodView:
-        meta, raw_spec, raw_status = pod.metadata, bytes(pod.spec), bytes(pod.status)
-        status = statuses.decode(raw_status)
+        meta, spec = pod.metadata, pod.spec
+        status = msgspec.convert(pod.status, _PodStatus)
         owner = next((it for it in meta.owner_references if it.controller), None)
         key = object_key(meta.name, meta.namespace)
         fresh: dict[str, Any] = {
             "uid": meta.uid,
             "resource_version": meta.resource_version,
             "generation": meta.generation,
-            "labels": labels(bytes(meta.labels)),
+            "labels": _labels(meta),
             "annotations": _for_the_sandbox(meta.annotations),
             "owner_kind": owner.kind if owner else "",
             "owner_uid": owner.uid if owner else "",
@@ -240,20 +237,19 @@ def pod_views(known: Callable[[str], PodView | None] = lambda _: None) -> Callab
             "phase": status.phase,
             "ip": status.pod_ip,
             "is_ready": any(it.type == "Ready" and it.status == "True" for it in status.conditions),
-            "raw_status": raw_status,
+            "spec": spec,
+            "status": pod.status,
         }
         before = known(key)
-        if before is not None and before.raw_spec == raw_spec:
+        if before is not None and (before.spec is spec or before.spec == spec):
             return msgspec.structs.replace(before, **fresh)
-        return PodView(key=key, namespace=meta.namespace, name=meta.name, **fresh, **specs.read(raw_spec))
+        return PodView(key=key, namespace=meta.namespace, name=meta.name, **fresh, **specs.read(spec))
 
     return view
 
 
 def node_views() -> Callable[[_Node], NodeView]:
     """Return a function that makes views of nodes."""
-    labels: Shared[dict[str, str]] = Shared(dict[str, str], {})
-    capacities: Shared[dict[str, str | int | float]] = Shared(dict[str, str | int | float], {})
 
     def view(node: _Node) -> NodeView:
         meta, spec, status = node.metadata, node.spec, node.status
@@ -261,12 +257,12 @@ def node_views() -> Callable[[_Node], NodeView]:
             key=meta.name,
             uid=meta.uid,
             resource_version=meta.resource_version,
-            labels=labels(bytes(meta.labels)),
+            labels=_labels(meta),
             annotations=meta.annotations,
             created_at=meta.creation_timestamp,
             unschedulable=spec.unschedulable,
             taints=spec.taints,
-            allocatable=amounts(capacities(bytes(status.allocatable))),
+            allocatable=_allocatable(status.allocatable),
             conditions=status.conditions,
             boot_id=status.node_info.boot_id,
         )
@@ -276,3 +272,19 @@ def node_views() -> Callable[[_Node], NodeView]:
 
 def _for_the_sandbox(annotations: Mapping[str, str]) -> Mapping[str, str]:
     return {key[len(ANNOTATION) :]: value for key, value in annotations.items() if key.startswith(ANNOTATION)}
+
+
+def _labels(meta: _Metadata) -> Mapping[str, str]:
+    return meta.labels if isinstance(meta.labels, dict) else {}
+
+
+def _allocatable(given: Any) -> Amounts:
+    """Return what a node can give; what makes no sense is nothing."""
+    if not isinstance(given, dict) or not all(isinstance(it, str | int | float) for it in given.values()):
+        return {}
+    return _numbers(tuple(given.items()))
+
+
+@lru_cache(maxsize=_MACHINES_KNOWN)
+def _numbers(given: tuple[tuple[str, str | int | float], ...]) -> Amounts:
+    return amounts(dict(given))
