@@ -59,6 +59,7 @@ RESTORED_AT_MOST_EVERY = timedelta(seconds=10)
 OBJECTION_LOOKED_AT_EVERY = timedelta(seconds=30)
 LOOKED_AT_EVERY = timedelta(minutes=10)  # what waits for others, though we are told when they act
 FIRST_LOOK_WITHIN = timedelta(seconds=5)  # at the pods, before a first status is written without them
+_A_MOMENT = timedelta(seconds=1)  # a lease is in force up to and with the last instant of its time
 _MOST_UNFINISHED = 99  # percent
 LEASE_LOST = "Lost"  # the reason of the condition Leased
 _LOST_BEFORE = "maintenance failed: lease could not be extended"
@@ -202,7 +203,8 @@ def _about_the_lease(seen: Seen, node: Node) -> Decision | None:
     if not _was_ours(seen, node):
         count = seen.maintenance.status.error_on_lease_count
         text = f"failed to obtain a lease that is not owned by us : {held} errorOnLeaseCount {count}"
-        waiting = Decision(problem=text, waits_for=whom, wakes_at=tenure.claim.until)
+        free_at = None if tenure.claim.until is None else tenure.claim.until + _A_MOMENT
+        waiting = Decision(problem=text, waits_for=whom, wakes_at=free_at)
         return publish(seen, node, Stage.PLANNED) or waiting
     if _is_under_way(seen.drain):
         return Decision(step=StopDrain())

@@ -13,7 +13,7 @@ import msgspec
 
 from haulout.drain import cordon
 from haulout.drain.cordon import BadMark
-from haulout.drain.progress import Progress, Standing
+from haulout.drain.progress import PodProgress, Progress, Standing, State
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import difference
 from haulout.kube.timestamps import whole_seconds
@@ -156,13 +156,18 @@ def _next_look(seen: Seen, decision: Decision, progress: Progress | None) -> dat
     What was said before holds until then, though the next thing to do may have become another.
     """
     looks = [decision.wakes_at] if decision.wakes_at else []
-    looks += [pod.next_at for pod in progress.pods if pod.next_at] if progress else []
-    later = [it for it in looks if it > seen.now]
+    looks += [it for pod in progress.pods if (it := _next_ask(pod, seen.now))] if progress else []
+    later = [it for it in looks if it >= seen.now]
     if not later:
         return None
     soonest = min(later).replace(second=0, microsecond=0) + _MINUTE
     said = seen.maintenance.status.next_look
     return soonest if said is None or said <= seen.now else min(said, soonest)
+
+
+def _next_ask(pod: PodProgress, now: datetime) -> datetime | None:
+    """Return when a pod is asked again: right now, if it is being asked."""
+    return now if pod.next_at is None and pod.state in (State.EVICTING, State.BLOCKED) else pod.next_at
 
 
 def _blocker(standing: Standing) -> StatusBlocker:
