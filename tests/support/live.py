@@ -21,7 +21,7 @@ from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NAMESPACES, Resource
 from haulout.maintenance.resource import NODE_MAINTENANCES
-from haulout.sandbox.apiserver import User, Write
+from haulout.sandbox.apiserver import InProcessTransport, User, Write
 from haulout.sandbox.apiserver.builtin_kinds import ALL
 from haulout.sandbox.apiserver.kinds import KINDS
 from haulout.sandbox.apiserver.selectors import selection
@@ -322,10 +322,14 @@ class SandboxCluster(LiveCluster):
     def run(self, program: Program, *, name: str = "operator") -> Process:
         """Run a program in the cluster, with a wall clock of its own."""
         clock = VirtualClock() if isinstance(self.clock, VirtualClock) else self.clock
-        self.cluster.transport(name, user=self._user)
+        self.line(name)
         process = self.processes[name] = Process(self.cluster, name, program, clock=clock)
         process.start()
         return process
+
+    def line(self, name: str = "operator") -> InProcessTransport:
+        """Return the line of a program, with its faults; it may be told of them before it runs."""
+        return self.cluster.transport(name, user=self._user)
 
     async def suffer(self, fault: Fault, *, process: str = "operator", seed: int = 0) -> None:
         """Let a fault befall a process; return when it is over."""

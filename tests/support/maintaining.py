@@ -25,6 +25,7 @@ from haulout.maintenance import holding
 from haulout.maintenance.controller import Controller, Settings
 from haulout.maintenance.holding import DRAIN_TAINT, OWNER_PREFIX, WISHES
 from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, definition
+from haulout.sandbox.apiserver.rbac import account_user
 from haulout.sandbox.invariants import (
     EndsOrExplains,
     Explanation,
@@ -37,7 +38,7 @@ from haulout.sandbox.invariants import (
     PodBudgetsKept,
 )
 from haulout.sandbox.invariants.reading import instant
-from support.clusters import ClusterPlan
+from support.clusters import ACCOUNT, ClusterPlan
 from support.live import LiveCluster
 from support.looking import condition
 
@@ -45,6 +46,7 @@ PLURAL = NODE_MAINTENANCES.plural
 DEFINITION: RawObject = yaml.safe_load(definition())
 NAME = "patch"
 LEASES = "medik8s-leases"
+OPERATOR = account_user(*ACCOUNT).name  # who it is in the history
 RIGHTS = manifests.permissions(Installation(image="example/haulout"))
 EXCLUDE_LABEL = holding.EXCLUDE_LABEL
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
@@ -256,8 +258,8 @@ MAINTENANCES = Maintenances(
 def invariants(
     *operators: str, silent_for: timedelta = timedelta(minutes=2), hurries: Callable[..., bool] = lambda *_: False
 ) -> tuple[Invariant, ...]:
-    """Return what must hold of maintenances, whatever happens; `operators` are the names of the processes."""
-    names = set(operators or ("operator",))
+    """Return what must hold of maintenances, whatever happens; `operators` are those that are no service account."""
+    names = {OPERATOR, *(operators or ("operator",))}
     ours = (
         cordon.MARK,
         EXCLUDE_LABEL,

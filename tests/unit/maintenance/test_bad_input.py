@@ -21,6 +21,7 @@ from support.maintaining import (
     DEFINITION,
     LEASES,
     NAME,
+    OPERATOR,
     PLURAL,
     RIGHTS,
     blocked_on,
@@ -46,6 +47,13 @@ from support.maintaining import (
 )
 
 LONG = timedelta(minutes=10)
+ALL_RIGHTS = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "all"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+    "subjects": [{"kind": "User", "name": OPERATOR}],
+}
 FREE = a_pod("shop/free", on="n1", act={"stop-seconds": "1"})
 
 
@@ -201,14 +209,23 @@ async def test_a_node_created_anew_under_the_same_name_is_taken_anew(clock: Cloc
 # What else is there, or not
 
 
-async def test_leases_whose_namespace_is_deleted_are_made_again(clock: Clock) -> None:
+@pytest.mark.parametrize("with_rights", [False, True], ids=["with all rights", "with ours"])
+async def test_leases_whose_namespace_is_deleted_are_made_again(clock: Clock, *, with_rights: bool) -> None:
     async with a_shop(clock, held=True) as cluster:
+        if not with_rights:
+            cluster.api.put(ALL_RIGHTS)
         cluster.run(operate)
         await order(cluster, "n1")
         await is_blocked(cluster)
         before = lease(cluster, "n1")["metadata"]["uid"]
         await cluster.delete("namespaces", LEASES)
-        await cluster.eventually(lambda: lease(cluster, "n1")["metadata"]["uid"] != before)
+        await cluster.eventually(lambda: not cluster.has("namespaces", LEASES))
+        await trouble(cluster)
+        if with_rights:  # those that we ship went with the namespace
+            assert "forbidden" in last_error(cluster).lower()
+            for right in RIGHTS:
+                cluster.api.put(right)
+        await cluster.eventually(lambda: lease(cluster, "n1")["metadata"]["uid"] != before, within=LONG)
         assert is_taken(cluster, "n1")
         await cluster.delete("poddisruptionbudgets", "shop/on-n1")
         await succeeded(cluster)
@@ -293,14 +310,14 @@ FORBIDDEN: dict[str, When] = {
     "to tell by events": {"path": "/events"},
     "to make namespaces": {"method": "POST", "where": lambda it: it.path == "/api/v1/namespaces"},
 }
-HARMLESS = {"to set conditions of nodes", "to tell by events"}
+HARMLESS = {"to set conditions of nodes", "to tell by events", "to make namespaces"}
 UNSPEAKABLE = {"to see maintenances", "to tell how they stand", *HARMLESS}
 
 
 @pytest.mark.parametrize("what", FORBIDDEN)
 async def test_a_permission_that_is_missing_is_told_and_all_is_well_when_it_is_there(clock: Clock, what: str) -> None:
     async with a_shop(clock) as cluster:
-        line = cluster.cluster.transport("operator")
+        line = cluster.line()
         rule = line.faults.before(answer=403, **FORBIDDEN[what] | {"times": None})
         cluster.run(operate)
         await order(cluster, "n1")
@@ -328,7 +345,7 @@ async def test_a_permission_that_is_missing_is_told_and_all_is_well_when_it_is_t
 
 async def test_conflicts_without_end_are_not_fought_with_requests(clock: Clock) -> None:
     async with a_shop(clock) as cluster:
-        line = cluster.cluster.transport("operator")
+        line = cluster.line()
         rule = line.faults.before(answer=409, method="PATCH", times=None, where=lambda it: "/nodes" in it.path)
         cluster.run(operate)
         await order(cluster, "n1")

@@ -11,6 +11,7 @@ from support.builders import a_pod
 from support.clusters import ClusterPlan, a_cluster
 from support.live import SandboxCluster
 from support.maintaining import (
+    DEFINITION,
     LEASES,
     NAME,
     PLURAL,
@@ -21,7 +22,6 @@ from support.maintaining import (
     is_blocked,
     is_given_back,
     is_taken,
-    maintained,
     operate,
     order,
     over,
@@ -39,7 +39,7 @@ def counts(request: Request) -> bool:
 
 
 def a_plan(stage: Stage) -> ClusterPlan:
-    return maintained(a_cluster(stage.clock)).with_nodes(2).with_delays(Delays.none())
+    return a_cluster(stage.clock).with_definition(DEFINITION).with_nodes(2).with_delays(Delays.none())
 
 
 async def held(cluster: SandboxCluster, name: str = NAME) -> None:

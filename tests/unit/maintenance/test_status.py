@@ -230,7 +230,8 @@ def test_there_is_no_word_of_failure_before_something_failed() -> None:
 
 
 def test_an_error_says_that_it_is_tried_again_and_by_when() -> None:
-    said = told(seen(), Decision(wakes_at=NOW + timedelta(minutes=6)), error="patching nodes n1: forbidden")
+    decision = Decision(wakes_at=NOW + timedelta(minutes=6))
+    said = told(seen(drain=None), decision, error="patching nodes n1: forbidden")
     assert said.last_error == "patching nodes n1: forbidden"
     (drained,) = [it for it in said.conditions if it.type == "Drained"]
     assert drained.reason == "Retrying"
