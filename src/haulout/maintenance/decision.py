@@ -47,6 +47,7 @@ from haulout.maintenance.steps import (
     ReleaseLease,
     RemoveFinalizer,
     StartDrain,
+    StartOver,
     StopDrain,
     TakeLease,
 )
@@ -109,7 +110,7 @@ def _begin(seen: Seen) -> Decision:
     maintenance = seen.maintenance
     if FINALIZER not in maintenance.metadata.finalizers:
         return Decision(step=AddFinalizer())
-    if decision := let_go_of_strays(seen):
+    if decision := _about_another_node(seen):
         return decision
     policy, problem = _policy(maintenance)
     if not maintenance.status.phase:
@@ -120,6 +121,13 @@ def _begin(seen: Seen) -> Decision:
         return _failed(seen, Cause.NODE_MISSING, f'nodes "{maintenance.node}" not found')
     failure = failure_that_stays(maintenance) or (Failure(Cause.POLICY_INVALID, problem) if problem else None)
     return _go_on(seen, seen.node, policy, failure)
+
+
+def _about_another_node(seen: Seen) -> Decision | None:
+    """Begin anew if the object has named another node before, and give that back."""
+    if seen.strays and seen.maintenance.status.phase:
+        return Decision(step=StartOver())
+    return let_go_of_strays(seen)
 
 
 def _policy(maintenance: NodeMaintenance) -> tuple[Policy, str]:

@@ -64,6 +64,9 @@ class Performer:
                 return await self._set_finalizers(seen.maintenance, (*seen.maintenance.metadata.finalizers, FINALIZER))
             case steps.Accept():
                 return await self._accept(seen)
+            case steps.StartOver():
+                self._teller.forget(seen.maintenance.name)
+                return await self.write_status(seen.maintenance, Status())
             case steps.Hold(change, is_first):
                 return await self._hold(seen.maintenance, change, is_first=is_first)
             case steps.RemoveFinalizer():

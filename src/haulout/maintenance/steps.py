@@ -18,6 +18,11 @@ class Accept:
 
 
 @dataclass(frozen=True, slots=True)
+class StartOver:
+    """Forget how it stood: that was about another node."""
+
+
+@dataclass(frozen=True, slots=True)
 class StartDrain:
     """Look at the node's pods, and let none leave yet."""
 
@@ -87,6 +92,7 @@ class RemoveFinalizer:
 Step = (
     AddFinalizer
     | Accept
+    | StartOver
     | StartDrain
     | ChangePolicy
     | BeginDrain
