@@ -12,14 +12,12 @@ from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
 from support.builders import a_pod
 from support.clusters import Plans
-from support.live import RESOURCES
 from support.looking import condition, is_leaving
 from support.maintaining import (
     EXCLUDE_LABEL,
     NAME,
     PLURAL,
-    a_lease,
-    a_maintenance,
+    begun_by_nmo,
     blocked_on,
     countermand,
     entitled,
@@ -43,15 +41,7 @@ from support.maintaining import (
 )
 
 SECONDS = timedelta(seconds=5)
-NMO = {
-    "phase": "Succeeded",
-    "drainProgress": 100,
-    "totalpods": 1,
-    "evictionPods": 1,
-    "lastUpdate": "2026-01-01T00:00:00Z",
-}
 DRAIN_TAINT = {"key": "medik8s.io/drain", "effect": "NoSchedule"}
-CORDON_TAINT = {"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule"}
 
 
 # The drain
@@ -257,11 +247,7 @@ async def test_taints_that_others_change_at_the_same_time_are_not_lost(a_cluster
 async def test_what_the_node_maintenance_operator_has_begun_is_taken_over(a_cluster: Plans) -> None:
     """Nothing happens to the node, and when the object is deleted all that the other operator did is undone."""
     async with entitled(a_cluster()).with_nodes(1).running() as cluster:
-        await cluster.create(a_maintenance("n1", meta={"finalizers": ["foregroundDeleteNodeMaintenance"]}))
-        await cluster.me.patch(RESOURCES[PLURAL], NAME, merge_patch({"status": NMO}), subresource="status")
-        spec = {"unschedulable": True, "taints": [CORDON_TAINT, DRAIN_TAINT]}
-        await cluster.change("nodes", "n1", spec=spec, metadata={"labels": {EXCLUDE_LABEL: "true"}})
-        await cluster.create(a_lease("n1", holder="node-maintenance", now=cluster.clock.now()))
+        await begun_by_nmo(cluster, "n1", phase="Succeeded", drainProgress=100, totalpods=1, evictionPods=1)
         cluster.run(operate)
         await cluster.eventually(lambda: says(cluster, "Cordoned")[0], becomes="True")
         await succeeded(cluster)

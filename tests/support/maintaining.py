@@ -21,7 +21,9 @@ from haulout.drain.lifecycle import NodeCondition
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.objects import RawObject
+from haulout.kube.patches import merge_patch
 from haulout.maintenance import holding
+from haulout.maintenance import lease as node_lease
 from haulout.maintenance.controller import Controller, Settings
 from haulout.maintenance.holding import DRAIN_TAINT, OWNER_PREFIX, WISHES
 from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, definition
@@ -39,7 +41,7 @@ from haulout.sandbox.invariants import (
 )
 from haulout.sandbox.invariants.reading import instant
 from support.clusters import ACCOUNT, ClusterPlan
-from support.live import LiveCluster
+from support.live import RESOURCES, LiveCluster
 from support.looking import condition
 
 PLURAL = NODE_MAINTENANCES.plural
@@ -100,6 +102,16 @@ def a_maintenance(node: str, *, name: str = NAME, meta: Mapping[str, Any] | None
 async def order(cluster: LiveCluster, node: str, *, name: str = NAME, **more: Any) -> None:
     """Order a maintenance."""
     await cluster.create(a_maintenance(node, name=name, **more))
+
+
+async def begun_by_nmo(cluster: LiveCluster, node: str, *, name: str = NAME, **status: Any) -> None:
+    """Leave a maintenance and its node as the Node Maintenance Operator leaves them."""
+    await cluster.create(a_maintenance(node, name=name, meta={"finalizers": [FINALIZER]}))
+    said = merge_patch({"status": {"lastUpdate": "2026-01-01T00:00:00Z", **status}})
+    await cluster.me.patch(RESOURCES[PLURAL], name, said, subresource="status")
+    spec = {"unschedulable": True, "taints": [{"key": it.key, "effect": it.effect} for it in WISHES.taints]}
+    await cluster.change("nodes", node, spec=spec, metadata={"labels": dict(WISHES.labels)})
+    await cluster.create(a_lease(node, holder=node_lease.HOLDER, now=cluster.clock.now()))
 
 
 async def countermand(cluster: LiveCluster, name: str = NAME) -> None:

@@ -136,6 +136,7 @@ async def test_another_node_takes_the_place_of_the_one_that_was_named_before(clo
         assert is_given_back(cluster, "n1")
         assert (has_lease(cluster, "n1"), has_lease(cluster, "n2")) == (False, True)
         assert cluster.ready("shop/on-n1") == 1
+        assert not {"evictionPods", "totalpods", "blockers", "lastError"} & set(status(cluster)), "n2 has no pods"
         await over(cluster)
         assert is_given_back(cluster, "n2")
         assert not has_lease(cluster, "n2")

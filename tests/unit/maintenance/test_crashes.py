@@ -6,6 +6,7 @@ import pytest
 
 from haulout.kube.transport import Request
 from haulout.sandbox.crashes import Stage, is_counted, survives_crashes
+from haulout.sandbox.invariants import OnlyOurCordonsLifted
 from haulout.sandbox.nodes import Delays
 from support.builders import a_pod
 from support.clusters import ClusterPlan, a_cluster
@@ -16,6 +17,7 @@ from support.maintaining import (
     NAME,
     PLURAL,
     a_maintenance,
+    begun_by_nmo,
     blocked_on,
     has_lease,
     invariants,
@@ -131,6 +133,34 @@ async def deleted_while_it_drains(stage: Stage) -> None:
         assert cluster.ready("shop/on-n1") == 1
 
 
+async def renamed(stage: Stage) -> None:
+    """Name another node, as no webhook is there to refuse it."""
+    async with a_plan(stage).with_objects(FREE[0]).on_the_sandbox() as cluster:
+        stage.begin(cluster.cluster)
+        await order(cluster, "n1")
+        await held(cluster)
+        await cluster.change(PLURAL, NAME, spec={"nodeName": "n2"})
+        await cluster.eventually(lambda: is_taken(cluster, "n2"))
+        await succeeded(cluster)
+        assert is_given_back(cluster, "n1")
+        assert not has_lease(cluster, "n1")
+        await over(cluster)
+        assert is_given_back(cluster, "n2")
+        assert not has_lease(cluster, "n2")
+
+
+async def taken_over(stage: Stage) -> None:
+    """Go on with what the Node Maintenance Operator has begun, and end it."""
+    async with a_plan(stage).with_objects(FREE[0]).on_the_sandbox() as cluster:
+        await begun_by_nmo(cluster, "n1", phase="Running", drainProgress=50, evictionPods=2, totalpods=2)
+        stage.begin(cluster.cluster)
+        await held(cluster)
+        assert status(cluster)["evictionPods"] == 2
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
+        assert not has_lease(cluster, "n1")
+
+
 STORIES: tuple[Callable[[Stage], Awaitable[None]], ...] = (
     plain,
     a_budget_that_opens,
@@ -138,6 +168,7 @@ STORIES: tuple[Callable[[Stage], Awaitable[None]], ...] = (
     two_for_one_node,
     edited,
     deleted_while_it_drains,
+    renamed,
 )
 
 
@@ -145,3 +176,8 @@ STORIES: tuple[Callable[[Stage], Awaitable[None]], ...] = (
 def test_a_maintenance_survives_a_crash_at_any_write(story: Callable[[Stage], Awaitable[None]]) -> None:
     writes = survives_crashes(story, operator=operate, invariants=invariants(), counts=counts)
     assert writes >= 10
+
+
+def test_what_another_operator_has_begun_survives_a_crash_at_any_write() -> None:
+    theirs = [it for it in invariants() if not isinstance(it, OnlyOurCordonsLifted)]  # it was not we who cordoned
+    assert survives_crashes(taken_over, operator=operate, invariants=theirs, counts=counts) >= 8

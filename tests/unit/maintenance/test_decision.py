@@ -341,8 +341,9 @@ def test_who_leaves_first_leaves_lease_and_conditions_to_the_other() -> None:
 
 def test_a_node_that_the_object_named_before_is_given_back_first() -> None:
     stray = Stray(node=a_node("n0", held_by=("patch",)), lease=a_lease(node="n0"))
-    assert step(seen(strays=(stray,), drain=a_drain("shop/cart", node="n0"))) is steps.StopDrain
-    moved = seen(strays=(stray,), node=BARE, lease=None, drain=None)
+    assert step(seen(strays=(stray,))) is steps.StartOver, "what the status says is about the other node"
+    assert step(seen(KNOWN, strays=(stray,), drain=a_drain("shop/cart", node="n0"))) is steps.StopDrain
+    moved = seen(KNOWN, strays=(stray,), node=BARE, lease=None, drain=None)
     assert decide(moved).step == steps.ReleaseLease(a_lease(node="n0"))
     released = decide(replace(moved, strays=(replace(stray, lease=None),))).step
     assert isinstance(released, steps.Release)
@@ -352,7 +353,7 @@ def test_a_node_that_the_object_named_before_is_given_back_first() -> None:
 
 def test_a_stray_that_others_hold_keeps_its_lease() -> None:
     stray = Stray(node=a_node("n0", held_by=("patch", "other")), lease=a_lease(node="n0"))
-    assert step(seen(strays=(stray,))) is steps.Release
+    assert step(seen(KNOWN, strays=(stray,))) is steps.Release
 
 
 def test_what_somebody_undid_is_done_again_but_not_without_pause() -> None:
