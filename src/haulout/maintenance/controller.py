@@ -202,6 +202,7 @@ class Controller:
             rivals=tuple(it for it in self._sight.maintenances_of(name) if it.name != maintenance.name),
             objection=await self._objection(maintenance, node),
             strays=await self._strays(maintenance),
+            leased_at=self._performer.leased_at.get(maintenance.name),
             restored_at=self._performer.restored_at.get(maintenance.name),
             may_publish=self._performer.may_publish(),
             now=self._clock.now(),

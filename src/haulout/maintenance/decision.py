@@ -23,6 +23,7 @@ from haulout.drain.memory import Checkpoint
 from haulout.drain.policy import Policy
 from haulout.drain.progress import Ending
 from haulout.errors import PolicyError
+from haulout.kube.locks import Standing
 from haulout.kube.objects import Node
 from haulout.maintenance.holding import (
     WISHES,
@@ -54,6 +55,7 @@ from haulout.maintenance.steps import (
 
 LEASE_LOST_FOR = timedelta(minutes=1)  # to somebody else, until the maintenance is given up
 LEASE_LOOKED_AT_EVERY = timedelta(seconds=10)  # meanwhile
+LEASE_TAKEN_AT_MOST_EVERY = timedelta(seconds=10)
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RESTORED_AT_MOST_EVERY = timedelta(seconds=10)
@@ -205,7 +207,7 @@ def _about_others(seen: Seen, node: Node) -> Decision | None:
 def _about_the_lease(seen: Seen, node: Node) -> Decision | None:
     tenure = seen.tenure
     if not tenure.is_others:
-        return Decision(step=TakeLease()) if tenure.renew_at <= seen.now else None
+        return _about_our_lease(seen, node)
     held = f"can't update or invalidate the lease because it is held by different owner: {tenure.holder}"
     whom = f"{tenure.holder}, who holds the lease of node {node.name}"
     if not _was_ours(seen, node):
@@ -234,6 +236,25 @@ def _about_the_lease(seen: Seen, node: Node) -> Decision | None:
     )
 
 
+def _about_our_lease(seen: Seen, node: Node) -> Decision | None:
+    """Take or renew the lease when it is time; without one, nothing goes on."""
+    renews_at = _renews_at(seen)
+    if renews_at <= seen.now:
+        return Decision(step=TakeLease())
+    if seen.tenure.claim.standing is Standing.OURS:
+        return None
+    problem = f"the lease of node {node.name} was deleted right after it was taken"
+    return Decision(problem=problem, waits_for="whoever does that", wakes_at=renews_at)
+
+
+def _renews_at(seen: Seen) -> datetime:
+    """Return when to renew the lease; not at once if we did just now, for somebody whose clock is wrong undoes it."""
+    due_at, leased_at = seen.tenure.renew_at, seen.leased_at
+    if leased_at is None or leased_at > seen.now:
+        return due_at
+    return max(due_at, leased_at + LEASE_TAKEN_AT_MOST_EVERY)
+
+
 def _about_the_node(seen: Seen, node: Node) -> Decision | None:
     owner = owner_name(seen.maintenance)
     is_first = owner not in owners(node)
@@ -253,7 +274,7 @@ def _about_the_node(seen: Seen, node: Node) -> Decision | None:
 
 
 def _about_the_pods(seen: Seen, failure: Failure | None) -> Decision:
-    renew_at = seen.tenure.renew_at
+    renew_at = _renews_at(seen)
     if failure is not None or seen.drain is None:
         return Decision(failure=failure, wakes_at=renew_at)
     if seen.drain.is_waiting:
@@ -307,7 +328,7 @@ def _lost_since(seen: Seen) -> datetime:
     leased = seen.maintenance.status.condition(ConditionType.LEASED)
     if leased is None or leased.status == "True" or leased.last_transition_time is None:
         return seen.now
-    return leased.last_transition_time
+    return min(leased.last_transition_time, seen.now)
 
 
 # Out of maintenance

@@ -41,6 +41,7 @@ class Performer:
         lease_namespace: str,
         before_drain: Callable[[str], object],
     ) -> None:
+        self.leased_at: dict[str, datetime] = {}  # by maintenance: when its node's lease was taken or renewed
         self.restored_at: dict[str, datetime] = {}  # by maintenance: when its node had to be taken again
         self._publishes_from: datetime | None = None  # the server has refused our conditions of nodes until now
         self._client = client
@@ -60,18 +61,13 @@ class Performer:
     async def perform(self, step: steps.Step, seen: Seen) -> NodeMaintenance:
         """Do it; return the maintenance as it is then."""
         match step:
-            case steps.AddFinalizer():
-                return await self._set_finalizers(seen.maintenance, (*seen.maintenance.metadata.finalizers, FINALIZER))
-            case steps.Accept():
-                return await self._accept(seen)
-            case steps.StartOver():
-                self._teller.forget(seen.maintenance.name)
-                return await self.write_status(seen.maintenance, Status())
+            case steps.AddFinalizer() | steps.Accept() | steps.StartOver() | steps.RemoveFinalizer():
+                return await self._change_maintenance(step, seen)
             case steps.Hold(change, is_first):
                 return await self._hold(seen.maintenance, change, is_first=is_first)
-            case steps.RemoveFinalizer():
-                return await self._remove_finalizer(seen.maintenance)
-            case steps.TakeLease() | steps.ReleaseLease() | steps.Publish() | steps.Release():
+            case steps.TakeLease():
+                return await self._take_lease(seen)
+            case steps.ReleaseLease() | steps.Publish() | steps.Release():
                 await self._change_node(step, seen)
             case _:
                 await self._change_drain(step, seen)
@@ -89,8 +85,24 @@ class Performer:
     def forget(self, name: str) -> None:
         """Forget a maintenance."""
         self.restored_at.pop(name, None)
+        self.leased_at.pop(name, None)
 
     # The maintenance itself
+
+    async def _change_maintenance(
+        self, step: steps.AddFinalizer | steps.Accept | steps.StartOver | steps.RemoveFinalizer, seen: Seen
+    ) -> NodeMaintenance:
+        maintenance = seen.maintenance
+        match step:
+            case steps.AddFinalizer():
+                return await self._set_finalizers(maintenance, (*maintenance.metadata.finalizers, FINALIZER))
+            case steps.Accept():
+                return await self._accept(seen)
+            case steps.StartOver():
+                self._teller.forget(maintenance.name)
+                return await self.write_status(maintenance, Status())
+            case steps.RemoveFinalizer():
+                return await self._remove_finalizer(maintenance)
 
     async def _accept(self, seen: Seen) -> NodeMaintenance:
         report = describe(seen, Decision(), lease_namespace=self._lease_namespace)
@@ -134,12 +146,8 @@ class Performer:
             self._teller.restores(maintenance, node)
         return maintenance
 
-    async def _change_node(
-        self, step: steps.TakeLease | steps.ReleaseLease | steps.Publish | steps.Release, seen: Seen
-    ) -> None:
+    async def _change_node(self, step: steps.ReleaseLease | steps.Publish | steps.Release, seen: Seen) -> None:
         match step:
-            case steps.TakeLease():
-                self._sight.leases.note(await self._taken_lease(_present(seen)))
             case steps.ReleaseLease(lease):
                 await self._release_lease(lease)
             case steps.Publish():
@@ -159,6 +167,17 @@ class Performer:
             self._teller.cannot_publish(maintenance, str(error))
         else:
             self._sight.nodes.note(changed)
+
+    async def _take_lease(self, seen: Seen) -> NodeMaintenance:
+        maintenance = seen.maintenance
+        if seen.lease is None:  # another process may have ended the maintenance, and released it
+            maintenance = await self._sight.confirmed(maintenance)
+            if maintenance.is_leaving:
+                return maintenance
+        taken = self._sight.leases.note(await self._taken_lease(_present(seen)))
+        if taken.spec.holder_identity == node_lease.HOLDER:
+            self.leased_at[maintenance.name] = self._client.clock.now()
+        return maintenance
 
     async def _taken_lease(self, node: Node) -> Lease:
         """Take the lease, or return whose it is."""

@@ -41,6 +41,7 @@ class Seen:
     drain: Kept | None = None
     rivals: tuple[NodeMaintenance, ...] = ()  # other maintenances of the same node
     objection: str = ""  # why the node may not be taken out of service now
+    leased_at: datetime | None = None  # when we took or renewed the lease
     restored_at: datetime | None = None  # when somebody had undone what we hold, and we did it again
     strays: tuple[Stray, ...] = ()
     may_publish: bool = True  # conditions of nodes, as far as we know
