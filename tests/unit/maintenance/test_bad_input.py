@@ -21,7 +21,6 @@ from support.maintaining import (
     DEFINITION,
     LEASES,
     NAME,
-    OPERATOR,
     PLURAL,
     RIGHTS,
     blocked_on,
@@ -47,20 +46,13 @@ from support.maintaining import (
 )
 
 LONG = timedelta(minutes=10)
-ALL_RIGHTS = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": "all"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-    "subjects": [{"kind": "User", "name": OPERATOR}],
-}
 FREE = a_pod("shop/free", on="n1", act={"stop-seconds": "1"})
 
 
 @asynccontextmanager
-async def a_shop(clock: Clock, *, held: bool = False) -> AsyncIterator[SandboxCluster]:
+async def a_shop(clock: Clock, *, held: bool = False, entitling: bool = False) -> AsyncIterator[SandboxCluster]:
     """Run a cluster with a pod on its first node; with `held` another one, which its budget does not let go."""
-    plan = maintained(a_cluster(clock)).with_nodes(2).with_objects(FREE)
+    plan = (entitled if entitling else maintained)(a_cluster(clock)).with_nodes(2).with_objects(FREE)
     plan = blocked_on(plan, "n1") if held else plan
     async with plan.upholding(*invariants(silent_for=timedelta(hours=1))).on_the_sandbox() as cluster:
         yield cluster
@@ -212,9 +204,7 @@ async def test_a_node_created_anew_under_the_same_name_is_taken_anew(clock: Cloc
 
 @pytest.mark.parametrize("with_rights", [False, True], ids=["with all rights", "with ours"])
 async def test_leases_whose_namespace_is_deleted_are_made_again(clock: Clock, *, with_rights: bool) -> None:
-    async with a_shop(clock, held=True) as cluster:
-        if not with_rights:
-            cluster.api.put(ALL_RIGHTS)
+    async with a_shop(clock, held=True, entitling=with_rights) as cluster:
         cluster.run(operate)
         await order(cluster, "n1")
         await is_blocked(cluster)
@@ -311,7 +301,7 @@ FORBIDDEN: dict[str, When] = {
     "to tell by events": {"path": "/events"},
     "to make namespaces": {"method": "POST", "where": lambda it: it.path == "/api/v1/namespaces"},
 }
-HARMLESS = {"to set conditions of nodes", "to tell by events", "to make namespaces"}
+HARMLESS = {"to set conditions of nodes", "to tell by events"}
 UNSPEAKABLE = {"to see maintenances", "to tell how they stand", *HARMLESS}
 
 

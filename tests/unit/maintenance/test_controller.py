@@ -19,7 +19,6 @@ from support.maintaining import (
     DEFINITION,
     LEASES,
     NAME,
-    OPERATOR,
     PLURAL,
     a_lease,
     a_maintenance,
@@ -59,7 +58,7 @@ async def a_still_cluster(clock: Clock) -> AsyncIterator[SandboxCluster]:
 
 def writes(cluster: SandboxCluster, plural: str, *, since: int = 0) -> list[datetime]:
     """Return when the operator wrote to objects of a kind."""
-    ours = [it for it in cluster.history if it.who == OPERATOR and it.revision > since]
+    ours = [it for it in cluster.history if it.who == "operator" and it.revision > since]
     return [it.at for it in ours if it.kind.plural == plural]
 
 

@@ -16,6 +16,7 @@ from haulout.maintenance.decision import (
     FIRST_LOOK_WITHIN,
     LEASE_LOOKED_AT_EVERY,
     LEASE_LOST_FOR,
+    LEASE_TAKEN_AT_MOST_EVERY,
     LOOKED_AT_EVERY,
     RESTORED_AT_MOST_EVERY,
     decide,
@@ -286,6 +287,21 @@ def test_a_maintenance_that_gave_up_its_lease_holds_nothing_and_follows_nobody()
     assert step(seen(over, lease=HELD)) is steps.StopDrain
     assert step(seen(over, lease=HELD, drain=None)) is steps.Release
     assert rests(seen(over, lease=None, drain=None, node=BARE)).failure is not None
+
+
+def test_nobody_is_fought_for_a_lease() -> None:
+    """Of two processes with different clocks each would find that the other's renewal is in the wrong time."""
+    ahead = a_lease(age=-3 * HOUR)
+    assert step(seen(lease=ahead)) is steps.TakeLease
+    assert rests(seen(lease=ahead, leased_at=NOW - SECOND)).wakes_at == NOW - SECOND + LEASE_TAKEN_AT_MOST_EVERY
+    assert step(seen(lease=ahead, leased_at=NOW - LEASE_TAKEN_AT_MOST_EVERY)) is steps.TakeLease
+    assert step(seen(lease=ahead, leased_at=NOW + HOUR)) is steps.TakeLease, "that was before the clock was set"
+
+
+def test_without_a_lease_nothing_goes_on() -> None:
+    decision = rests(seen(lease=None, leased_at=NOW - SECOND, drain=LOOKED))
+    assert decision.problem == "the lease of node n1 was deleted right after it was taken"
+    assert decision.wakes_at is not None
 
 
 # Others who want the same node

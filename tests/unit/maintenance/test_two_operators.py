@@ -12,11 +12,10 @@ from haulout.core.clock import Clock
 from haulout.sandbox.faults import FAULTS, Fault
 from haulout.sandbox.invariants import EndsOrExplains, Invariant
 from haulout.sandbox.processes import Process
-from support.builders import a_pod
-from support.clusters import ACCOUNT, a_cluster
+from support.builders import a_namespace, a_pod
+from support.clusters import a_cluster
 from support.live import SandboxCluster
 from support.maintaining import (
-    OPERATOR,
     PLURAL,
     events,
     has_lease,
@@ -31,7 +30,7 @@ from support.maintaining import (
     succeeded,
 )
 
-HOME = ACCOUNT[0]
+HOME = "haulout"
 BOTH = ("a", "b")
 ON_THE_LINE = ("cut off", "silence", "503 on everything", "latency", "killed and started again", "history forgotten")
 
@@ -40,7 +39,7 @@ ON_THE_LINE = ("cut off", "silence", "503 on everything", "latency", "killed and
 async def a_shop(clock: Clock) -> AsyncIterator[SandboxCluster]:
     """Run a cluster in which the pods of a node take some time to leave."""
     pods = [a_pod(f"shop/slow-{number}", on="n1", act={"stop-seconds": "20"}) for number in range(2)]
-    plan = maintained(a_cluster(clock)).with_nodes(3).with_objects(*pods)
+    plan = maintained(a_cluster(clock)).with_nodes(3).with_objects(a_namespace(HOME), *pods)
     plan = plan.with_deployment("shop/cart", replicas=3, budget="60%")
     async with plan.upholding(*_invariants()).on_the_sandbox() as cluster:
         yield cluster
@@ -99,5 +98,5 @@ async def test_two_that_both_believe_they_lead_come_to_the_same_end(clock: Clock
 
 
 def _writes_to(cluster: SandboxCluster, plural: str, *, since: int) -> int:
-    later = [it for it in cluster.history if it.revision > since and it.who == OPERATOR]
+    later = [it for it in cluster.history if it.revision > since and it.who in BOTH]
     return sum(it.kind.plural == plural for it in later)
