@@ -26,6 +26,7 @@ from haulout.maintenance import lease as node_lease
 from haulout.maintenance.decision import decide
 from haulout.maintenance.performing import Performer
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Phase, Status
+from haulout.maintenance.restlessness import Restlessness
 from haulout.maintenance.seen import Decision, Seen, Stray
 from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us, holders
 from haulout.maintenance.status import BLOCKED_AFTER, change_of, describe
@@ -83,6 +84,7 @@ class Controller:
             before_drain=self._hand_over_if_on,
         )
         self._status_written_at: dict[str, float] = {}
+        self._restlessness = Restlessness(client.clock)
         self._is_handing_over = asyncio.Event()
 
     async def run(self) -> None:
@@ -152,6 +154,9 @@ class Controller:
         if maintenance is None:
             await self._forget(name)
             return None
+        if pauses_until := self._restlessness.pauses_until(name):
+            log.warning("NodeMaintenance %s changes again and again; it is left alone for a while", name)
+            return pauses_until
         try:
             async with self._in_turn(maintenance):
                 return await self._go_on(maintenance)
@@ -179,6 +184,7 @@ class Controller:
                 try:
                     if decision.step is None:
                         return await self._rest(seen, decision)
+                    self._restlessness.note(maintenance.name)
                     maintenance = await self._performer.perform(decision.step, seen)
                 except Conflict:
                     conflicts += 1
@@ -228,6 +234,7 @@ class Controller:
         """Stop what is done for a maintenance that is gone; tell of nodes that it left behind."""
         await self._drains.stop(name)
         self._status_written_at.pop(name, None)
+        self._restlessness.forget(name)
         self._performer.forget(name)
         self._teller.forget(name)
         for node in self._sight.nodes_held_by(name):
@@ -267,6 +274,8 @@ class Controller:
             if due_in > timedelta():
                 return self._clock.now() + due_in
         self._status_written_at[maintenance.name] = self._clock.monotonic()
+        if status.phase != maintenance.status.phase:
+            self._restlessness.note(maintenance.name)
         await self._performer.write_status(maintenance, status)
         self._teller.changes(maintenance, status)
         return None
