@@ -1,5 +1,6 @@
 """Two operators at once: what befalls the leader, and what if both believe that they lead."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -9,7 +10,7 @@ import pytest
 
 from haulout.app.operator import LEADER_LEASE, OperatorSettings, run_operator
 from haulout.core.clock import Clock
-from haulout.sandbox.faults import FAULTS, Fault
+from haulout.sandbox.faults import FAULTS, Fault, mixture
 from haulout.sandbox.invariants import EndsOrExplains, Invariant
 from haulout.sandbox.processes import Process
 from support.builders import a_namespace, a_pod
@@ -95,6 +96,22 @@ async def test_two_that_both_believe_they_lead_come_to_the_same_end(clock: Clock
         await cluster.eventually(lambda: is_given_back(cluster, "n1"))
         assert not has_lease(cluster, "n1")
         assert set(events(cluster)) == {"BeginMaintenance", "SucceedMaintenance", "RemovedMaintenance"}
+
+
+@pytest.mark.parametrize("seed", [3009, 3013, 3017, 3023])
+async def test_two_that_both_lead_and_see_different_things_do_not_race_each_other(clock: Clock, seed: int) -> None:
+    """In the first two of these their clocks differ, or one of them sees pods that the other does not."""
+    async with a_shop(clock) as cluster:
+        for name in BOTH:
+            cluster.run(operate, name=name)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(cluster.suffer(mixture(seed, count=6), process="a", seed=seed))
+            await order(cluster, "n1")
+        await succeeded(cluster)
+        assert _writes_to(cluster, PLURAL, since=0) + _writes_to(cluster, "leases", since=0) < 1000
+        await cluster.eventually(lambda: is_taken(cluster, "n1"))
+        await over(cluster)
+        await cluster.eventually(lambda: is_given_back(cluster, "n1"))
 
 
 def _writes_to(cluster: SandboxCluster, plural: str, *, since: int) -> int:
