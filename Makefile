@@ -52,8 +52,8 @@ format: install ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: install ## all tests that need nothing but this machine
-	$(BIN)/pytest
+test: install ## all tests that need nothing but this machine, on all its cores
+	$(BIN)/pytest --numprocesses=auto --dist=worksteal
 
 test-cluster: install ## the behaviour tests on a real kube-apiserver (found, or built once: some minutes)
 	@cd tests && ../$(BIN)/python -m controlplane assets >/dev/null
