@@ -13,9 +13,9 @@ from haulout.kube.client import Client
 from haulout.kube.ledger import Ledger, Limit, Slot
 from haulout.kube.objects import LeaseSpec, Node
 from haulout.kube.resources import NODES
+from haulout.profiles import begun
 from haulout.profiles.plugin import STATE_LABEL, LeaseClaim, SlotClaim, State
 
-PENDING_ANNOTATION = "haulout.dev/transitions"
 BUDGET = "nodes-in-maintenance"  # one for all limits: see `haulout.profiles.scopes`
 
 
@@ -62,6 +62,6 @@ class Claims:
         if node.uid != slot.uid:
             return False
         is_there = node.metadata.labels.get(STATE_LABEL) == State.IN_MAINTENANCE
-        is_on_the_way = PENDING_ANNOTATION in node.metadata.annotations
+        is_on_the_way = begun.ANNOTATION in node.metadata.annotations
         may_be_written = revision(node.resource_version) <= revision(slot.version)
         return is_there or is_on_the_way or may_be_written

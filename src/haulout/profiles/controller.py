@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Protocol
 
-from haulout.errors import Conflict, NotFound
+from haulout.errors import Conflict, HauloutError, NotFound
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -27,13 +27,13 @@ from haulout.kube.follow import Selection
 from haulout.kube.objects import Node
 from haulout.kube.queue import Queue
 from haulout.kube.resources import NODES
-from haulout.profiles import data
+from haulout.profiles import begun, data
 from haulout.profiles.attaching import attached
 from haulout.profiles.info import Info, NodeInfo
 from haulout.profiles.machine import Result, Sending, Subject, step
 from haulout.profiles.model import Configuration
-from haulout.profiles.performing import Performer, pending_of
-from haulout.profiles.plugin import DATA_ANNOTATION, LOG_DETAILS_LABEL, NodeSight, Sights, State
+from haulout.profiles.performing import Performer
+from haulout.profiles.plugin import DATA_ANNOTATION, LOG_DETAILS_LABEL, Claim, NodeSight, Sights, SlotClaim, State
 from haulout.profiles.sights import NodeSights
 from haulout.profiles.telling import Teller
 from haulout.profiles.waiting import Waiting
@@ -42,6 +42,10 @@ log = logging.getLogger(__name__)
 
 _MOST_STEPS = 20  # in a row: more would mean that profiles go in circles
 _WORKERS = 32
+
+
+class GoesInCircles(HauloutError):
+    """Profiles whose checks pass again and again; the node is left alone for a while."""
 
 
 class Surroundings(Protocol):
@@ -124,13 +128,17 @@ class Controller:
         for node in self._waiting.for_any(topics):
             self._queue.add(node)
 
-    def _note_change(self, node: str, topics: frozenset[str]) -> None:
-        self._queue.add(node)
-        self.note_topics(topics)
+    def _note_change(self, node: str, topics: frozenset[str], by_us: bool) -> None:  # noqa: FBT001 - a callback
+        if not by_us:  # who writes looks again anyway
+            self._queue.add(node)
+        for other in self._waiting.for_any(topics):
+            if other != node:
+                self._queue.add(other)
 
     # One node
 
     async def _work(self, name: str) -> datetime | None:
+        conflict: Conflict | None = None
         for _ in range(_MOST_STEPS):
             sight, configuration = self._nodes.get(name), self._configuration
             if configuration is None:
@@ -139,36 +147,64 @@ class Controller:
                 await self._forget(name)
                 return None
             if sight.problem:
-                self.teller.unreadable(sight.node, sight.problem)
+                await self._leave_alone(sight)
                 return None
+            self.teller.readable(name)
             try:
                 result, wrote = await self._go_on(sight, configuration)
-            except Conflict:
+            except Conflict as error:
+                conflict = error
                 await self._refresh(name)
                 continue
+            except NotFound:
+                return None  # the watch will tell
             if not wrote:
                 self._waiting.set(name, result.topics)
                 self.info.note(NodeInfo(sight.node, result.reports, self._clock.now(), result.wakes_at))
                 return result.wakes_at
-        raise RuntimeError(f"the profiles of node {name} go in circles")
+        raise conflict or GoesInCircles(f"the profiles of node {name} lead from state to state without an end")
+
+    async def _leave_alone(self, sight: NodeSight) -> None:
+        """Touch nothing of a node whose data cannot be read: nobody knows where its profiles stand."""
+        self.teller.unreadable(sight.node, sight.problem)
+        await self._performer.forget(sight.node.name)
+        self._waiting.forget(sight.node.name)
 
     async def _go_on(self, sight: NodeSight, configuration: Configuration) -> tuple[Result, bool]:
         """Take one step; return what it was, and whether it changed the node."""
-        subject = self._subject(sight, configuration)
-        result = step(subject, configuration.profiles, attached(sight.node, configuration.profiles))
-        if not result.claims:
+        result = self._step(self._subject(sight, configuration), configuration)
+        if not result.claims and not result.hypervisors:
             return result, await self._perform(sight, result)
         async with self._taking:
             now = self._nodes.get(sight.node.name)
             if now is None or now.node.resource_version != sight.node.resource_version:
                 return result, True  # it changed while others had their turn: look again
-            subject = self._subject(now, configuration)
-            names = attached(now.node, configuration.profiles)
-            result = step(subject, configuration.profiles, names)
-            refused = await self._performer.take(result.claims, now.node)
-            if refused:
-                result = step(replace(subject, refused=refused), configuration.profiles, names)
-            return result, await self._perform(now, result)
+            result, has_slot = await self._prepare(self._subject(now, configuration), configuration)
+            wrote = await self._perform(now, result)
+            if has_slot and not _needs_slot(result):
+                await self._performer.give_back(now.node)
+            return result, wrote
+
+    async def _prepare(self, subject: Subject, configuration: Configuration) -> tuple[Result, bool]:
+        """Return a step that has all it needs, and whether a slot was taken for it.
+
+        What cannot be had makes it another step, which may want something else: another profile may have its turn.
+        """
+        taken: set[tuple[str, Claim]] = set()
+        while True:
+            result = self._step(subject, configuration)
+            wanted = [it for it in result.claims if it not in taken]
+            refused = await self._performer.take(wanted, subject.node)
+            # Of what a profile was refused a part may have been taken: a slot, and then no lease.
+            taken |= set(wanted)
+            failed = {} if refused else await self._performer.change_elsewhere(result)
+            if not refused and not failed:
+                return result, any(isinstance(claim, SlotClaim) for _, claim in taken)
+            whys = {(profile, result.claiming[profile]): why for profile, why in refused.items()}
+            subject = replace(subject, refused={**subject.refused, **whys}, failed={**subject.failed, **failed})
+
+    def _step(self, subject: Subject, configuration: Configuration) -> Result:
+        return step(subject, configuration.profiles, attached(subject.node, configuration.profiles))
 
     def _subject(self, sight: NodeSight, configuration: Configuration) -> Subject:
         node = sight.node
@@ -176,8 +212,9 @@ class Controller:
             node=node,
             entries=sight.entries,
             notified=data.notified_of(node.metadata.annotations.get(DATA_ANNOTATION)),
-            pending=pending_of(node),
+            pending=begun.read(node),
             drains=self._performer.drains_of(node.name),
+            in_hand=self._performer.in_hand(node.name),
             sights=self._surroundings.sights(node.name, self._nodes),
             requeue=configuration.requeue,
             now=self._clock.now(),
@@ -185,8 +222,9 @@ class Controller:
         )
 
     async def _perform(self, sight: NodeSight, result: Result) -> bool:
-        await self._performer.change_elsewhere(result)
         wrote = await self._performer.write_node(result)
+        if result.claims:
+            self._performer.use_up(sight.node.name)
         for report in result.reports:
             self.teller.tell(sight.node, report)
         for sending in result.sendings:
@@ -216,8 +254,12 @@ def _written(result: Result, before: str) -> str:
 
 def _has_left(sight: NodeSight, result: Result) -> bool:
     """Tell whether a node was in maintenance, or on its way there, and is not any more."""
-    was_there = sight.state == State.IN_MAINTENANCE or bool(pending_of(sight.node))
-    return was_there and result.state is not State.IN_MAINTENANCE and not result.pending
+    was_there = sight.state == State.IN_MAINTENANCE or bool(begun.read(sight.node))
+    return was_there and not _needs_slot(result)
+
+
+def _needs_slot(result: Result) -> bool:
+    return result.state is State.IN_MAINTENANCE or bool(result.pending)
 
 
 async def _endless(run: Callable[[], Awaitable[None]]) -> None:

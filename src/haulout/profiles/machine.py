@@ -14,28 +14,40 @@ A transition that has begun (its slot is taken, its drain runs) is brought to it
 meanwhile: `pending` remembers it, in an annotation of our own.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import partial
+from typing import TypeVar
 
 from haulout.drain.cordon import BadMark
 from haulout.drain.policy import Policy
 from haulout.kube.objects import Node
+from haulout.profiles.begun import Begun
 from haulout.profiles.draft import Draft
-from haulout.profiles.model import Member, Profile, StateConfig, Transition
+from haulout.profiles.instants import later
+from haulout.profiles.model import Member, NotificationMember, Profile, StateConfig, Transition
 from haulout.profiles.plugin import (
+    Check,
     Claim,
     Cordon,
     Drain,
+    Due,
     Entry,
     PatchHypervisor,
+    Plugin,
     Scene,
     Sights,
     SlotClaim,
     State,
     Trigger,
     Verdict,
+    broken,
 )
+
+T = TypeVar("T")
+
+_PATIENCE = timedelta(seconds=1)  # with a plugin that wants to be asked again at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,9 +66,13 @@ class Subject:
     node: Node
     entries: Mapping[str, Entry]  # by profile: its data
     notified: Mapping[str, datetime | None]  # by instance: when it was sent last
-    pending: Mapping[str, State]  # by profile: where a transition that has begun leads to
+    pending: Mapping[str, Begun]  # by profile: a transition that has begun
     drains: Mapping[str, DrainSeen] = field(default_factory=dict)  # by profile
-    refused: Mapping[str, str] = field(default_factory=dict)  # by profile: why what it claimed was not to be had
+    in_hand: frozenset[tuple[str, str]] = frozenset()  # leases that were taken for what then did not happen
+    refused: Mapping[tuple[str, int], str] = field(
+        default_factory=dict
+    )  # by `Result.claiming`: why it was not to be had
+    failed: Mapping[str, str] = field(default_factory=dict)  # by profile: why nothing could be changed elsewhere
     sights: Sights
     requeue: timedelta
     now: datetime
@@ -116,10 +132,11 @@ class Result:
     draft: Draft
     entries: Mapping[str, Entry]
     notified: Mapping[str, datetime | None]
-    pending: Mapping[str, State]
+    pending: Mapping[str, Begun]
     reports: tuple[ProfileReport, ...]
     claims: tuple[tuple[str, Claim], ...] = ()  # with the profile that they are for
-    hypervisors: tuple[PatchHypervisor, ...] = ()
+    claiming: Mapping[str, int] = field(default_factory=dict)  # by profile: for which of its transitions
+    hypervisors: tuple[tuple[str, PatchHypervisor], ...] = ()  # with the profile that wants it
     drains: Mapping[str, Policy] = field(default_factory=dict)  # by profile: those that must run
     sendings: tuple[Sending, ...] = ()
     wakes_at: datetime | None = None
@@ -139,7 +156,7 @@ def aggregate(states: Iterable[str]) -> State:
 
 def step(subject: Subject, profiles: Mapping[str, Profile], attached: tuple[str, ...]) -> Result:
     """Return what is to be done; `attached` are the names of the node's profiles, in order."""
-    walk = _Walk(subject, profiles)
+    walk = _Walk(subject, profiles, attached)
     for name in dict.fromkeys(attached):
         walk.visit(name)
     walk.forget_detached(attached)
@@ -148,6 +165,10 @@ def step(subject: Subject, profiles: Mapping[str, Profile], attached: tuple[str,
 
 class _NotYet(Exception):
     """A chain has begun and must wait."""
+
+
+class _Wrong(Exception):
+    """An effect cannot be had."""
 
 
 class _Failed(Exception):
@@ -162,26 +183,23 @@ class _Failed(Exception):
 class _Walk:
     """One step in the making."""
 
-    def __init__(self, subject: Subject, profiles: Mapping[str, Profile]) -> None:
+    def __init__(self, subject: Subject, profiles: Mapping[str, Profile], attached: Iterable[str]) -> None:
         self.subject = subject
         self.profiles = profiles
         self.draft = Draft.of(subject.node, now=subject.now)
         self.entries = dict(subject.entries)
         self.notified = dict(subject.notified)
-        self.pending = dict(subject.pending)
+        self.pending = {name: it for name, it in subject.pending.items() if it.is_of(subject.entries.get(name))}
         self.reports: list[ProfileReport] = []
         self.claims: list[tuple[str, Claim]] = []
-        self.hypervisors: list[PatchHypervisor] = []
+        self.claiming: dict[str, int] = {}
+        self.hypervisors: list[tuple[str, PatchHypervisor]] = []
         self.drains: dict[str, Policy] = {}
         self.sendings: list[Sending] = []
         self.wakes: list[datetime] = []
         self.topics: set[str] = set()
         # As at the beginning: whoever leaves maintenance in this step still blocks the others.
-        self.in_maintenance = {
-            name
-            for name, entry in subject.entries.items()
-            if entry.current == State.IN_MAINTENANCE and name in profiles
-        }
+        self.in_maintenance = {name for name in attached if name in profiles and self._has_the_node(name)}
 
     # One profile
 
@@ -201,32 +219,63 @@ class _Walk:
             return
         self._evaluate(profile, state, entry)
 
+    def _has_the_node(self, name: str) -> bool:
+        """Tell whether a profile has its node in maintenance, or is on its way."""
+        entry, begun = self.subject.entries.get(name), self.pending.get(name)
+        is_there = entry is not None and entry.current == State.IN_MAINTENANCE
+        return is_there or (begun is not None and begun.next is State.IN_MAINTENANCE)
+
     def _evaluate(self, profile: Profile, state: State, entry: Entry) -> None:
-        name, config = profile.name, profile.states[state]
-        report = ProfileReport(name=name, state=state, next=state)
-        before = self.draft, len(self.claims), len(self.hypervisors)
-        transitions: tuple[TransitionReport, ...] = ()
+        report = ProfileReport(name=profile.name, state=state, next=state)
+        if self._enter(profile, state, entry, report):
+            # From here on the state is entered and told, whatever becomes of the transitions.
+            entered = self.entries[profile.name] = replace(entry, previous=state)
+            self._leave(profile, state, entered, report)
+
+    def _enter(self, profile: Profile, state: State, entry: Entry, report: ProfileReport) -> bool:
+        """Do what is to be done in a state before its transitions; return whether it is done."""
+        config, before = profile.states[state], self._kept()
         try:
             if entry.previous != entry.current:
                 self._run(config.enter, profile, state, f"Failed to enter state {state}")
             self._notify(config, profile, state, entry)
+        except _NotYet as waiting:
+            self.reports.append(replace(report, waits_for=str(waiting)))
+            return False
+        except _Failed as failure:
+            self._take_back(before)
+            self.reports.append(replace(report, error=str(failure), failed=failure.part))
+            return False
+        return True
+
+    def _leave(self, profile: Profile, state: State, entry: Entry, report: ProfileReport) -> None:
+        """Look at all ways out of a state, and go one of them if possible."""
+        config, before = profile.states[state], self._kept()
+        transitions: tuple[TransitionReport, ...] = ()
+        try:
             chosen, transitions = self._choose(config, profile, state, entry)
             following = state if chosen is None else self._move(chosen, profile, state)
         except _NotYet as waiting:
             self.reports.append(replace(report, waits_for=str(waiting), transitions=transitions))
             return
         except _Failed as failure:
-            self.draft, claims, hypervisors = before
-            del self.claims[claims:], self.hypervisors[hypervisors:]
-            transitions = transitions or failure.transitions
-            self.reports.append(replace(report, error=str(failure), failed=failure.part, transitions=transitions))
+            self._take_back(before)
+            seen = transitions or failure.transitions
+            self.reports.append(replace(report, error=str(failure), failed=failure.part, transitions=seen))
             return
-        self.entries[name] = self._entry(profile, entry, state, following)
+        if following is not state:
+            self.entries[profile.name] = self._entry(profile, state, following)
         self.reports.append(replace(report, next=following, transitions=transitions))
 
-    def _entry(self, profile: Profile, entry: Entry, state: State, following: State) -> Entry:
-        if following is state:
-            return replace(entry, previous=state)
+    def _kept(self) -> tuple[Draft, int, int]:
+        return self.draft, len(self.claims), len(self.hypervisors)
+
+    def _take_back(self, before: tuple[Draft, int, int]) -> None:
+        """Undo what a profile did in which something went wrong."""
+        self.draft, claims, hypervisors = before
+        del self.claims[claims:], self.hypervisors[hypervisors:]
+
+    def _entry(self, profile: Profile, state: State, following: State) -> Entry:
         entered = profile.states[following]
         # With nothing to do on entering, the first evaluation in the new state would only write this down.
         previous = state if entered.enter or entered.notify else following
@@ -238,10 +287,14 @@ class _Walk:
         """Run a chain of triggers; raises `_NotYet` where it must wait."""
         for member in chain:
             try:
-                for effect in member.plugin.effects(self._scene(profile, state)):
+                for effect in self._effects(member, profile, state):
                     self._apply(effect, profile)
-            except BadMark as error:
+            except (BadMark, _Wrong) as error:
                 raise _Failed(part, f"{member.name}: {error}") from None
+
+    def _effects(self, member: Member[Trigger], profile: Profile, state: State) -> Iterable[object]:
+        scene = self._scene(profile, state)
+        return self._ask(member.plugin, lambda: member.plugin.effects(scene))
 
     def _apply(self, effect: object, profile: Profile) -> None:
         owner = f"profile/{profile.name}"
@@ -250,31 +303,45 @@ class _Walk:
                 self.draft = self.draft.having(Cordon(), owner=owner)
                 self._drain(profile, policy)
             case PatchHypervisor():
-                self.hypervisors.append(effect)
+                if why := self.subject.failed.get(profile.name):
+                    self._ask_again()
+                    raise _Wrong(why)
+                self.hypervisors.append((profile.name, effect))
             case _:
                 self.draft = self.draft.having(effect, owner=owner)  # type: ignore[arg-type]
 
     def _drain(self, profile: Profile, policy: Policy) -> None:
         if not self.draft.before.spec.unschedulable:
             raise _NotYet(f"node {self.draft.node.name} is cordoned before its pods are asked to leave")
-        self.drains[profile.name] = policy
         seen = self.subject.drains.get(profile.name)
+        if seen is not None and seen.problem:
+            self._ask_again()  # it has ended, and so is forgotten: then another one begins
+            raise _Wrong(seen.problem)
+        self.drains[profile.name] = policy
         if seen is None:
             raise _NotYet("the drain begins")
-        if seen.problem:
-            raise _Failed("At least one trigger plugin failed", seen.problem)
         if not seen.is_done:
             raise _NotYet(seen.words)
+
+    def _ask_again(self) -> None:
+        """Look again some time, as nobody will tell when that is worth it."""
+        self.wakes.append(later(self.subject.now, self.subject.requeue))
 
     def _notify(self, config: StateConfig, profile: Profile, state: State, entry: Entry) -> None:
         for member in config.notify:
             last = self.notified.setdefault(member.name, None)
-            due = member.schedule.due(entry=entry, last=last, now=self.subject.now)
+            due = self._due(member, entry, last)
             if due.now:
                 self.notified[member.name] = self.subject.now
                 self.sendings.append(Sending(member.name, profile.name, state))
             elif due.wakes_at is not None:
                 self.wakes.append(due.wakes_at)
+
+    def _due(self, member: NotificationMember, entry: Entry, last: datetime | None) -> Due:
+        try:
+            return self._ask(member.schedule, lambda: member.schedule.due(entry=entry, last=last, now=self.subject.now))
+        except _Wrong as error:
+            raise _Failed("At least one notification plugin failed", f"{member.name}: {error}") from None
 
     # Transitions
 
@@ -282,34 +349,34 @@ class _Walk:
         self, config: StateConfig, profile: Profile, state: State, entry: Entry
     ) -> tuple[Transition | None, tuple[TransitionReport, ...]]:
         scene = self._scene(profile, state, entry)
-        reports = tuple(self._look(it, scene) for it in config.transitions)
+        reports = tuple(self._look(number, it, scene) for number, it in enumerate(config.transitions))
         begun = self.pending.get(profile.name)
         if begun is not None:
-            going = next((it for it in config.transitions if it.next is begun), None)
-            if going is not None:
+            if going := _continued(begun, config.transitions):
                 return going, reports
             del self.pending[profile.name]  # the file was edited meanwhile
-        broken = [name for report in reports for name, it in report.checks.items() if it.verdict.error]
-        if broken:
-            why = f"checks that could not be made: {', '.join(dict.fromkeys(broken))}"
+            if state is not State.IN_MAINTENANCE:
+                self.in_maintenance.discard(profile.name)
+        wrong = [name for report in reports for name, it in report.checks.items() if it.verdict.error]
+        if wrong:
+            why = f"checks that could not be made: {', '.join(dict.fromkeys(wrong))}"
             raise _Failed("At least one check plugin failed", why, reports)
         passed = (it for it, report in zip(config.transitions, reports, strict=True) if report.passed)
         return next(passed, None), reports
 
-    def _look(self, transition: Transition, scene: Scene) -> TransitionReport:
+    def _look(self, number: int, transition: Transition, scene: Scene) -> TransitionReport:
         verdicts: dict[str, CheckReport] = {}
         for member in transition.check.members:
             if member.name in verdicts:
                 continue  # the same question has the same answer
-            verdict = member.plugin.look(scene)
+            verdict = self._verdict(member, scene)
             verdicts[member.name] = CheckReport(member.plugin.type, verdict)
-            self.topics |= set(member.plugin.topics(scene.node.name))
             if verdict.wakes_at is not None:
                 self.wakes.append(verdict.wakes_at)
         errors = [f"{name}: {it.verdict.error}" for name, it in verdicts.items() if it.verdict.error]
         outcome = transition.check.evaluate({name: it.verdict.passed for name, it in verdicts.items()})
         chain_passed = outcome is True and not errors
-        veto = self._veto(transition, scene.profile) if chain_passed else ""
+        veto = self._veto(number, transition, scene) if chain_passed else ""
         return TransitionReport(
             target=transition.next,
             expression=transition.check.text,
@@ -320,36 +387,66 @@ class _Walk:
             veto=veto,
         )
 
-    def _veto(self, transition: Transition, profile: str) -> str:
-        if profile in self.subject.refused:
-            return self.subject.refused[profile]
-        if transition.next is not State.IN_MAINTENANCE or not self.in_maintenance:
+    def _verdict(self, member: Member[Check], scene: Scene) -> Verdict:
+        try:
+            self.topics |= set(self._ask(member.plugin, lambda: member.plugin.topics(scene.node.name)))
+            return self._ask(member.plugin, lambda: member.plugin.look(scene))
+        except _Wrong as error:
+            return broken(str(error))
+
+    def _veto(self, number: int, transition: Transition, scene: Scene) -> str:
+        if why := self.subject.refused.get((scene.profile, number)):
+            self._ask_again()
+            return why
+        # Whoever is on its way is not in its own way; who is there is, as ever.
+        others = self.in_maintenance - ({scene.profile} if scene.state is not State.IN_MAINTENANCE else set())
+        if transition.next is not State.IN_MAINTENANCE or not others:
             return ""
-        return f"profile {min(self.in_maintenance)} has the node in maintenance"
+        return f"profile {min(others)} has the node in maintenance"
 
     def _move(self, transition: Transition, profile: Profile, state: State) -> State:
         """Go through a transition as far as that is possible now; raises `_NotYet` where it must wait."""
-        scene = self._scene(profile, state)
         if profile.name not in self.pending:
-            for member in transition.check.members:
-                self.claims += [(profile.name, it) for it in member.plugin.claims(scene) if _is_needed(it, transition)]
+            self._claim(transition, profile, state)
         if transition.next is state:
             return state
         try:
             self._run(transition.trigger, profile, state, "At least one trigger plugin failed")
         except _NotYet:
-            self.pending[profile.name] = transition.next
+            since = self.entries[profile.name].transition
+            self.pending[profile.name] = Begun(next=transition.next, check=transition.check.text, since=since)
             self._take(transition.next, profile)
             raise
         self.pending.pop(profile.name, None)
         self._take(transition.next, profile)
         return transition.next
 
+    def _claim(self, transition: Transition, profile: Profile, state: State) -> None:
+        scene = self._scene(profile, state)
+        claims: list[Claim] = []
+        for member in transition.check.members:
+            try:
+                claims += self._ask(member.plugin, partial(member.plugin.claims, scene))
+            except _Wrong as error:
+                raise _Failed("At least one check plugin failed", f"{member.name}: {error}") from None
+        needed = [it for it in claims if _is_needed(it, transition)]
+        if needed:
+            self.claims += [(profile.name, it) for it in needed]
+            self.claiming[profile.name] = profile.states[state].transitions.index(transition)
+
     def _take(self, following: State, profile: Profile) -> None:
         if following is State.IN_MAINTENANCE:
             self.in_maintenance.add(profile.name)
 
-    # What plugins see
+    # Plugins
+
+    def _ask(self, plugin: Plugin, question: Callable[[], T]) -> T:
+        """Return what a plugin says; it may be anybody's, and must not stop other profiles."""
+        try:
+            return question()
+        except Exception as error:  # noqa: BLE001 - as said
+            self._ask_again()
+            raise _Wrong(f"the plugin {plugin.type} failed: {error!r}") from None
 
     def _scene(self, profile: Profile, state: State, entry: Entry | None = None) -> Scene:
         return Scene(
@@ -362,6 +459,7 @@ class _Walk:
             logs_details=self.subject.logs_details,
             sights=self.subject.sights,
             requeue=self.subject.requeue,
+            in_hand=self.subject.in_hand,
         )
 
     # All together
@@ -380,12 +478,23 @@ class _Walk:
             pending=self.pending,
             reports=tuple(self.reports),
             claims=tuple(self.claims),
+            claiming=self.claiming,
             hypervisors=tuple(self.hypervisors),
             drains=self.drains,
             sendings=tuple(self.sendings),
-            wakes_at=min(self.wakes, default=None),
+            wakes_at=self._wakes_at(),
             topics=frozenset(self.topics),
         )
+
+    def _wakes_at(self) -> datetime | None:
+        first, now = min(self.wakes, default=None), self.subject.now
+        return first if first is None or first > now else later(now, _PATIENCE)
+
+
+def _continued(begun: Begun, transitions: tuple[Transition, ...]) -> Transition | None:
+    """Return the transition that has begun; if its checks were edited meanwhile, the first that leads to the same."""
+    there = [it for it in transitions if it.next is begun.next]
+    return next((it for it in there if it.check.text == begun.check), there[0] if there else None)
 
 
 def _is_needed(claim: Claim, transition: Transition) -> bool:

@@ -2,19 +2,21 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-
-import msgspec
+from datetime import datetime
 
 from haulout.drain.evictionrequests import Owner
 from haulout.drain.keeper import Drains, Kept
 from haulout.drain.policy import Policy
+from haulout.errors import BadRequest, Forbidden, Invalid, NotFound
 from haulout.kube.client import Client
 from haulout.kube.ledger import Limit, Slot
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES, Resource
-from haulout.profiles.claims import PENDING_ANNOTATION, Claims
+from haulout.profiles import begun
+from haulout.profiles.claims import Claims
 from haulout.profiles.draft import Draft
+from haulout.profiles.instants import later
 from haulout.profiles.machine import DrainSeen, Result
 from haulout.profiles.plugin import DATA_ANNOTATION, STATE_LABEL, Claim, LeaseClaim, SlotClaim, State
 from haulout.profiles.sights import NodeSights
@@ -43,6 +45,7 @@ class Performer:
         self._nodes = nodes
         self._write = write
         self._claims = Claims(client, namespace=namespace, limit=self._limit)
+        self._in_hand: dict[str, dict[tuple[str, str], datetime]] = {}  # by node: leases, and until when they are its
         self._drains = Drains(client, changed=lambda key: changed(key.partition(_GAP)[0]))
 
     async def run(self) -> None:
@@ -63,16 +66,35 @@ class Performer:
         slots = [claim for claim in claims if isinstance(claim, SlotClaim)]
         if slots and not await self._claims.take_slot(slots, node):
             return f"no room for another node in maintenance: at most {', '.join(map(_said, slots))}"
+        in_hand = self.in_hand(node.name)
         for claim in claims:
-            if isinstance(claim, LeaseClaim) and not await self._claims.take_lease(claim):
+            if not isinstance(claim, LeaseClaim) or (claim.namespace, claim.name) in in_hand:
+                continue
+            if not await self._claims.take_lease(claim):
                 return f"lease {claim.namespace}/{claim.name} was taken by another node"
+            until = later(self._client.clock.now(), claim.duration)
+            self._in_hand.setdefault(node.name, {})[claim.namespace, claim.name] = until
         return ""
 
-    async def change_elsewhere(self, result: Result) -> None:
-        """Change what is not the node."""
-        for change in result.hypervisors:
+    def in_hand(self, node: str) -> frozenset[tuple[str, str]]:
+        """Return the leases that were taken for a node, and not used yet."""
+        now = self._client.clock.now()
+        return frozenset(lease for lease, until in self._in_hand.get(node, {}).items() if now < until)
+
+    def use_up(self, node: str) -> None:
+        """Note that what was taken for a node was used."""
+        self._in_hand.pop(node, None)
+
+    async def change_elsewhere(self, result: Result) -> dict[str, str]:
+        """Change what is not the node; return by profile why that was not possible."""
+        failed = {}
+        for profile, change in result.hypervisors:
             patch = merge_patch({"spec": change.spec})
-            await self._client.patch(HYPERVISORS, result.draft.node.name, patch)
+            try:
+                await self._client.patch(HYPERVISORS, result.draft.node.name, patch)
+            except (BadRequest, Forbidden, Invalid, NotFound) as error:
+                failed[profile] = f"hypervisor {result.draft.node.name} cannot be changed: {error}"
+        return failed
 
     async def write_node(self, result: Result) -> bool:
         """Write the node, if anything about it changes; return whether it does."""
@@ -85,11 +107,7 @@ class Performer:
     def draft_of(self, result: Result) -> Draft:
         """Return the node as it is to be, with the data that says where its profiles stand."""
         before = result.draft.before.metadata.annotations.get(DATA_ANNOTATION, "")
-        pending = {name: str(state) for name, state in result.pending.items()}
-        annotations = {
-            DATA_ANNOTATION: self._write(result, before),
-            PENDING_ANNOTATION: msgspec.json.encode(pending, order="sorted").decode() if pending else None,
-        }
+        annotations = {DATA_ANNOTATION: self._write(result, before), begun.ANNOTATION: begun.write(result.pending)}
         return result.draft.labelled({STATE_LABEL: str(result.state)}).annotated(annotations)
 
     async def give_back(self, node: Node) -> None:
@@ -128,7 +146,8 @@ class Performer:
         return found
 
     async def forget(self, node: str) -> None:
-        """Stop what is done for a node that is gone."""
+        """Stop what is done for a node."""
+        self._in_hand.pop(node, None)
         for key in self._drains.kept():
             if key.partition(_GAP)[0] == node:
                 await self._drains.stop(key)
@@ -146,18 +165,6 @@ class Performer:
         maintained = [it for it in self._nodes.in_state(State.IN_MAINTENANCE) if it.node.uid != node.uid]
         others = frozenset(it.node.uid for it in maintained if claim.scope.counts(it, now))
         return Limit(most=claim.limit, others=others, counts=counts)
-
-
-def pending_of(node: Node) -> dict[str, State]:
-    """Return by profile where a transition that has begun leads to; what cannot be read counts for nothing."""
-    raw = node.metadata.annotations.get(PENDING_ANNOTATION)
-    if raw is None:
-        return {}
-    try:
-        return msgspec.json.decode(raw, type=dict[str, State])
-    except (msgspec.ValidationError, msgspec.DecodeError):
-        log.warning("annotation %s of node %s cannot be read, and is written anew", PENDING_ANNOTATION, node.name)
-        return {}
 
 
 def _seen(kept: Kept) -> DrainSeen:

@@ -211,6 +211,7 @@ class Scene:
     logs_details: bool
     sights: Sights
     requeue: timedelta  # how old an answer from outside may be
+    in_hand: frozenset[tuple[str, str]] = frozenset()  # leases taken for the node, for a transition still to happen
 
 
 # What plugins are

@@ -1,8 +1,9 @@
 """What profiles see of a cluster: all nodes, with indexes, in which our own writes already count.
 
 A cache follows the nodes; `note` takes what a write of ours was answered with. Of two states of a node the newer
-counts. So a decision that follows a write rests on it, though the watch may not have told yet: this is how limits on
-the number of nodes in maintenance hold within one process. (Between processes it is the ledger, `haulout.kube.ledger`.)
+counts; and an answer brings no node back of which the watch has told that it is gone. So a decision that follows a
+write rests on it, though the watch may not have told yet: this is how limits on the number of nodes in maintenance hold
+within one process. (Between processes it is the ledger, `haulout.kube.ledger`.)
 
 A change is told with its topics: what about it may concern other nodes.
 """
@@ -12,13 +13,13 @@ from collections.abc import Callable, Collection, Mapping
 from haulout.kube.cache import revision
 from haulout.kube.objects import Node
 from haulout.kube.store import Store
-from haulout.profiles import topics
+from haulout.profiles import begun, topics
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, Entry, NodeSight, State
 
 _BY_STATE = "state"
 
 Read = Callable[[str], Mapping[str, Entry]]
-Changed = Callable[[str, frozenset[str]], object]
+Changed = Callable[[str, frozenset[str], bool], object]  # the node, its topics, and whether it was our own write
 
 
 class _Row(NodeSight):
@@ -43,12 +44,12 @@ class _Row(NodeSight):
 
 
 class NodeSights:
-    """The nodes; `read` makes entries of a data annotation, `changed` hears which node changed, and its topics."""
+    """The nodes; `read` makes entries of a data annotation, `changed` hears of each change."""
 
     def __init__(self, read: Read, *, changed: Changed) -> None:
         self._read = read
         self._changed = changed
-        self._store: Store[_Row] = Store({_BY_STATE: lambda row: (row.state,)})
+        self._store: Store[_Row] = Store({_BY_STATE: _where})
         self._with_label: dict[str, dict[str, _Row]] = {}  # for labels that were asked for
 
     # For readers
@@ -62,7 +63,7 @@ class NodeSights:
         return self._store.all()
 
     def in_state(self, state: State) -> Collection[NodeSight]:
-        """Return the nodes whose state label says so."""
+        """Return the nodes whose state label says so; in maintenance are also those that are on their way there."""
         return self._store.by(_BY_STATE, state)
 
     def with_label(self, key: str) -> Collection[NodeSight]:
@@ -77,14 +78,18 @@ class NodeSights:
     def follow(self, old: Node | None, new: Node | None) -> None:
         """Take what a watch told."""
         if new is not None:
-            self.note(new)
+            self._take(new, by_us=False)
         elif old is not None:
             known = self._store.get(old.name)
             if known is not None and known.uid == old.uid:
                 self._drop(known)
 
     def note(self, node: Node) -> None:
-        """Take a state of a node, unless a newer one is known."""
+        """Take what the server answered, unless a newer state of the node is known, or that it is gone."""
+        if self._store.get(node.name) is not None:
+            self._take(node, by_us=True)
+
+    def _take(self, node: Node, *, by_us: bool) -> None:
         known = self._store.get(node.name)
         if known is not None and revision(known.resource_version) >= revision(node.resource_version):
             return
@@ -95,13 +100,13 @@ class NodeSights:
                 rows[row.key] = row
             else:
                 rows.pop(row.key, None)
-        self._changed(row.key, _topics(known, row))
+        self._changed(row.key, _topics(known, row), by_us)
 
     def _drop(self, row: _Row) -> None:
         self._store.drop(row.key)
         for rows in self._with_label.values():
             rows.pop(row.key, None)
-        self._changed(row.key, _topics(row, None))
+        self._changed(row.key, _topics(row, None), False)
 
     def _row(self, node: Node, known: _Row | None) -> _Row:
         data = node.metadata.annotations.get(DATA_ANNOTATION, "")
@@ -123,9 +128,19 @@ def _topics(old: _Row | None, new: _Row | None) -> frozenset[str]:
         found.add(topics.NODE_COUNT)
     if _states(old) != _states(new) or changed & {STATE_LABEL, PROFILE_LABEL}:
         found.add(topics.STATES)
-    if old is not None and old.state == State.IN_MAINTENANCE and (changed or _states(old) != _states(new)):
+    if old is not None and State.IN_MAINTENANCE in _where(old) and (changed or _told(old) != _told(new)):
         found.add(topics.ROOM)
     return frozenset(found)
+
+
+def _where(row: _Row) -> tuple[str, ...]:
+    """Return the states that a node counts for."""
+    is_coming = any(it.next is State.IN_MAINTENANCE for it in begun.read(row.node).values())
+    return (row.state, State.IN_MAINTENANCE) if is_coming and row.state != State.IN_MAINTENANCE else (row.state,)
+
+
+def _told(row: _Row | None) -> tuple[object, ...]:
+    return () if row is None else (_where(row), _states(row))
 
 
 def _states(row: _Row | None) -> dict[str, str]:

@@ -52,6 +52,10 @@ class Teller:
         self._record(node, "Warning", "MaintenanceDataUnreadable", problem)
         log.warning("node %s is left alone: %s", node.name, problem, extra={"node": node.name})
 
+    def readable(self, node: str) -> None:
+        """Note that the data of a node can be read."""
+        self._failures.pop((node, ""), None)
+
     def not_sent(self, node: Node, instance: str, problem: str) -> None:
         """Tell that a notification could not be sent."""
         self._record(node, "Warning", "NotificationFailed", f"notification {instance}: {problem}")

@@ -41,7 +41,7 @@ class Operator:
     async def look(self) -> None:
         """See the cluster as it is."""
         for node in (await self.client.list(NODES)).items:
-            self.nodes.note(node)
+            self.nodes.follow(None, node)
 
     async def ask(self, name: str, *claims: Claim) -> str:
         """Ask for leave for a node, as it is known; return why not."""

@@ -43,7 +43,7 @@ class Stagger(Check):
             return fails(f"parallel is {self.parallel}: no node may ever pass", availableInSec=[])
         ends: list[datetime] = []
         for name, lease in self._leases(scene):
-            end = self._end(lease)
+            end = self._end(name, lease, scene)
             if end is None or scene.now > end:
                 return passes(f"lease {self.lease_namespace}/{name} is free")
             ends.append(end)
@@ -56,7 +56,7 @@ class Stagger(Check):
     def claims(self, scene: Scene) -> tuple[Claim, ...]:
         """Return the first lease that is free; nothing if none is."""
         for name, lease in self._leases(scene):
-            end = self._end(lease)
+            end = self._end(name, lease, scene)
             if end is None or scene.now > end:
                 return (self._claim(name, lease, holder=scene.node.name),)
         return ()
@@ -79,10 +79,12 @@ class Stagger(Check):
     def _names(self) -> Iterator[str]:
         return (f"{self.lease_name}-{number}" for number in range(self.parallel))
 
-    def _end(self, lease: Lease | None) -> datetime | None:
+    def _end(self, name: str, lease: Lease | None, scene: Scene) -> datetime | None:
         """Return until when a lease is taken; None if it is not, as one that nobody ever renewed."""
         if lease is None or lease.spec.renew_time is None:
             return None
+        if (self.lease_namespace, name) in scene.in_hand:
+            return None  # the node took it for a transition that has not happened yet
         seconds = lease.spec.lease_duration_seconds
         return later(lease.spec.renew_time, self.duration if seconds is None else seconds * _DURATION)
 

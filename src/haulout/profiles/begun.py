@@ -1,0 +1,54 @@
+"""Transitions that have begun: their slot is taken, their drain runs, and they are brought to their end.
+
+They stand in an annotation of our own, as the Go controller refuses members that it does not know in its data:
+
+    {"os":{"next":"in-maintenance","check":"approved && room","since":"2024-05-01T10:00:00Z"}}
+
+`check` tells the transition from others to the same state. `since` is the profile's last transition: once there was
+another, whoever made it, what had begun is over. So a node that the Go controller has led through a whole round
+meanwhile does not slip into maintenance by a word that was left from before.
+"""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+import msgspec
+
+from haulout.kube.objects import Node
+from haulout.profiles.plugin import Entry, State
+
+log = logging.getLogger(__name__)
+
+ANNOTATION = "haulout.dev/transitions"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """A transition under way: where it leads to, by which check chain, and since when its profile was where it is."""
+
+    next: State
+    check: str
+    since: datetime | None
+
+    def is_of(self, entry: Entry | None) -> bool:
+        """Tell whether a profile is still where it was when this began."""
+        return entry is not None and entry.transition == self.since
+
+
+def read(node: Node) -> dict[str, Begun]:
+    """Return the transitions under way by profile; what cannot be read counts for nothing, and is written anew."""
+    raw = node.metadata.annotations.get(ANNOTATION)
+    if raw is None:
+        return {}
+    try:
+        return msgspec.json.decode(raw, type=dict[str, Begun])
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        log.warning("annotation %s of node %s cannot be read, and is written anew", ANNOTATION, node.name)
+        return {}
+
+
+def write(begun: Mapping[str, Begun]) -> str | None:
+    """Return the annotation; None if there is nothing to remember."""
+    return msgspec.json.encode(dict(begun), order="sorted").decode() if begun else None
