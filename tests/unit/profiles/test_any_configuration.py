@@ -1,0 +1,266 @@
+"""Any configuration that loads gives steps for any node: none raises, and some rules hold of all of them."""
+
+import json
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from haulout.errors import ConfigErrors
+from haulout.kube.objects import Node
+from haulout.profiles import begun, data
+from haulout.profiles.attaching import attached
+from haulout.profiles.machine import DrainSeen, Result, Subject, step
+from haulout.profiles.model import Configuration
+from haulout.profiles.plugin import (
+    DATA_ANNOTATION,
+    PROFILE_LABEL,
+    STATE_LABEL,
+    Answer,
+    NodeSight,
+    Question,
+    State,
+    Workload,
+)
+from support.builders import a_node, a_pod
+from support.scenes import NOW, Cluster, a_lease
+from support.stepping import loaded
+
+KEYS = ("pool", "version", "zone", STATE_LABEL, "ready")
+VALUES = ("", "true", "1.2.3", "v1", "eu-1")
+STATES = tuple(map(str, State))
+NAMES = ("a", "b", "c", "d")
+PROFILES = ("os", "gpu", "default")
+
+keys, values = st.sampled_from(KEYS), st.sampled_from(VALUES)
+durations = st.sampled_from(("0s", "1s", "10m", "24h", "-1h", "87600h"))
+numbers = st.integers(min_value=-1, max_value=3)
+
+
+def _config(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
+    return st.fixed_dictionaries(fields)
+
+
+CHECKS = {
+    "hasLabel": _config(key=keys, value=values),
+    "hasAnnotation": _config(key=keys, value=values),
+    "anyLabel": _config(key=keys, value=values),
+    "condition": _config(type=st.sampled_from(("Ready", "DiskPressure")), status=st.sampled_from(("True", "Unknown"))),
+    "nodeCount": _config(count=numbers),
+    "clusterSemver": _config(key=keys, profileScoped=st.booleans()),
+    "timeWindow": _config(
+        start=st.just("10:00"), end=st.sampled_from(("12:00", "9:00")), weekdays=st.just(["mon", "wed"])
+    ),
+    "wait": _config(duration=durations),
+    "waitExclude": _config(duration=durations, exclude=st.just(["wed"])),
+    "stagger": _config(duration=durations, leaseName=st.just("turn"), leaseNamespace=st.just("x"), parallel=numbers),
+    "maxMaintenance": _config(
+        max=st.sampled_from((1, 2, -1, "50%")), profile=st.sampled_from(PROFILES), groupBy=st.just(["zone"]),
+        skipAfter=durations,
+    ),
+    "affinity": _config(minOperational=numbers),
+    "prometheusInstant": _config(
+        url=st.just("http://p/"), query=st.just("up"), expr=st.sampled_from(("value > 1", "1/value"))
+    ),
+    "checkHypervisor": _config(evicted=st.booleans()),
+    "hypervisorCondition": _config(type=st.just("Ready"), status=st.just("True")),
+    "kubernikusCount": _config(cluster=st.just("k")),
+    "recovered": _config(),
+    "capacity": _config(),
+}  # fmt: skip
+TRIGGERS = {
+    "alterLabel": _config(key=st.sampled_from((*KEYS, PROFILE_LABEL)), value=values, remove=st.booleans()),
+    "alterAnnotation": _config(key=st.sampled_from((*KEYS, DATA_ANNOTATION)), value=values, remove=st.booleans()),
+    "alterFinalizer": _config(key=st.just("example.com/f"), remove=st.booleans()),
+    "alterHypervisor": _config(reboot=st.booleans()),
+    "eviction": _config(
+        action=st.sampled_from(("cordon", "uncordon", "drain")), forceEviction=st.booleans(), evictionTimeout=durations
+    ),
+}
+SCHEDULES = {
+    "periodic": _config(interval=durations),
+    "oneshot": _config(delay=durations),
+    "scheduled": _config(instant=st.just("9:00"), weekdays=st.just(["wed"])),
+}
+
+
+def _instance(name: str, kinds: dict[str, Any]) -> st.SearchStrategy[dict[str, Any]]:
+    made = [st.fixed_dictionaries({"type": st.just(kind), "config": config}) for kind, config in kinds.items()]
+    return st.one_of(made).map(lambda it: {"name": name, **it})
+
+
+def _notification(name: str) -> st.SearchStrategy[dict[str, Any]]:
+    fixed = {"name": name, "type": "webhook", "config": {"url": "https://example.com/"}}
+    schedules = [st.fixed_dictionaries({"type": st.just(it), "config": config}) for it, config in SCHEDULES.items()]
+    return st.one_of(schedules).map(lambda it: {**fixed, "schedule": it})
+
+
+chains = st.sampled_from(("a", "b", "a && b", "b && a"))
+expressions = st.sampled_from(("a", "b", "c", "a && b", "a || !b", "!(a || b) && c", "d && !d", "a && b && c && d"))
+transitions = st.fixed_dictionaries(
+    {"check": expressions, "next": st.sampled_from(STATES)}, optional={"trigger": chains}
+)
+states = st.fixed_dictionaries(
+    {}, optional={"enter": chains, "notify": chains, "transitions": st.lists(transitions, max_size=3)}
+)
+profiles = st.lists(
+    st.fixed_dictionaries({"name": st.sampled_from(PROFILES)}, optional=dict.fromkeys(STATES, states)), max_size=3
+)
+
+
+@st.composite
+def configurations(draw: st.DrawFn) -> Configuration | None:
+    """Return a configuration, if what was drawn makes sense."""
+    file = {
+        "intervals": {"requeue": draw(st.sampled_from(("30s", "10m")))},
+        "instances": {
+            "check": [draw(_instance(name, CHECKS)) for name in NAMES],
+            "notify": [draw(_notification(name)) for name in NAMES[:2]],
+            "trigger": [draw(_instance(name, TRIGGERS)) for name in NAMES[:2]],
+        },
+        "profiles": draw(profiles),
+    }
+    try:
+        return loaded(yaml.safe_dump(file))
+    except ConfigErrors:
+        return None
+
+
+instants = st.sampled_from(
+    (
+        None,
+        "0001-01-01T00:00:00Z",
+        "2024-05-01T09:59:59.123456789Z",
+        "9999-12-31T23:59:59Z",
+        "2024-05-01T10:00:00+02:00",
+    )
+)
+
+
+@st.composite
+def annotations(draw: st.DrawFn) -> str:
+    """Return data as anybody may have written it, as long as it can be read."""
+    entries = st.fixed_dictionaries(
+        {},
+        optional={
+            "Transition": instants,
+            "Current": st.sampled_from((*STATES, "gone")),
+            "Previous": st.sampled_from(STATES),
+        },
+    )
+    found = draw(st.dictionaries(st.sampled_from((*PROFILES, "old")), entries))
+    return json.dumps({"Profiles": found, "Notifications": draw(st.dictionaries(st.sampled_from(NAMES[:2]), instants))})
+
+
+@st.composite
+def nodes(draw: st.DrawFn, name: str) -> Any:
+    """Return a node with labels and data."""
+    labels = draw(st.dictionaries(keys, values))
+    label = draw(st.sampled_from((None, "", "os", "os--gpu", "gpu--nobody--os--os", "nobody", "--", "default--os")))
+    known = {} if label is None else {PROFILE_LABEL: label}
+    node = a_node(name, labels={**labels, **known}).annotated({DATA_ANNOTATION: draw(annotations())})
+    node["metadata"] = {**node["metadata"], "uid": f"uid-{name}", "resourceVersion": "7"}
+    node["spec"] = {**node.get("spec", {}), "unschedulable": draw(st.booleans())}
+    if draw(st.booleans()):
+        node["metadata"]["annotations"]["haulout.dev/cordon"] = draw(st.sampled_from(("{", "{}", '{"owners":{}}')))
+    return node
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """Return a cluster of two nodes, with what else checks look at."""
+    raws = [draw(nodes("n1")), draw(nodes("n2"))]
+    entries = {it["metadata"]["name"]: data.entries_of(it["metadata"]["annotations"][DATA_ANNOTATION]) for it in raws}
+    spec: dict[str, Any] = {}
+    renewed = draw(st.sampled_from(("2024-05-01T10:00:00.000000Z", "9999-12-31T23:59:59.999999Z", None)))
+    if renewed is not None:
+        spec = {"renewTime": renewed, "leaseDurationSeconds": draw(st.sampled_from((0, 60, 2**31 - 1)))}
+    cluster = Answering(
+        *raws,
+        entries=entries,
+        pods=[a_pod("shop/p", on="n1")],
+        leases=[a_lease("turn-0", namespace="x", **spec)],
+        hypervisors=[{"metadata": {"name": "n1"}, "status": {"evicted": draw(st.booleans())}}]
+        if draw(st.booleans())
+        else [],
+        evicted={"n1": [Workload(name="Deployment shop/p", wanted=2, available=1, before=2)]},
+    )
+    cluster.given = draw(
+        st.sampled_from((None, Answer(NOW, problem="no way"), Answer(NOW, value=float("nan")), Answer(NOW, value=3)))
+    )
+    return cluster
+
+
+class Answering(Cluster):
+    """A cluster in which all questions have the same answer."""
+
+    given: Answer | None = None
+
+    def answer(self, question: Question) -> Answer | None:
+        """Answer."""
+        del question
+        return self.given
+
+
+drains = st.dictionaries(
+    st.sampled_from(PROFILES),
+    st.sampled_from((DrainSeen(True, "done"), DrainSeen(False, "goes on"), DrainSeen(False, "", "gave up"))),
+)
+
+
+def taken(
+    configuration: Configuration, node: Node, cluster: Cluster, now: datetime, seen: dict[str, DrainSeen]
+) -> Result:
+    text = node.metadata.annotations.get(DATA_ANNOTATION)
+    subject = Subject(
+        node=node,
+        entries=data.entries_of(text),
+        notified=data.notified_of(text),
+        pending=begun.read(node),
+        drains=seen,
+        sights=cluster,
+        requeue=configuration.requeue,
+        now=now,
+    )
+    return step(subject, configuration.profiles, attached(node, configuration.profiles))
+
+
+def said(result: Result) -> list[str]:
+    """Return all errors."""
+    errors = [transition.error for report in result.reports for transition in report.transitions]
+    return [*errors, *(report.error for report in result.reports)]
+
+
+@given(configuration=configurations(), cluster=clusters(), seen=drains)
+def test_no_step_raises_and_what_it_writes_can_be_read(
+    configuration: Configuration | None, cluster: Cluster, seen: dict[str, DrainSeen]
+) -> None:
+    if configuration is None:
+        return
+    node, now = cluster.node("n1"), NOW
+    for _ in range(4):
+        before = {
+            name
+            for name, it in data.entries_of(node.metadata.annotations[DATA_ANNOTATION]).items()
+            if it.current == State.IN_MAINTENANCE
+        }
+        result = taken(configuration, node, cluster, now, seen)
+        assert not [it for it in said(result) if "the plugin" in it], "a plugin broke"
+        assert result.wakes_at is None or result.wakes_at > now
+        maintained = {it.name for it in result.reports if it.next == State.IN_MAINTENANCE}
+        assert len(maintained) <= max(1, len(before & maintained)), "one more came into maintenance"
+        text = data.revised(node.metadata.annotations.get(DATA_ANNOTATION), result.entries, result.notified)
+        assert data.entries_of(text) == dict(result.entries)
+        assert set(result.drains) <= {it.name for it in result.reports}
+        assert {name for name, _ in result.claims} == set(result.claiming)
+        written = {DATA_ANNOTATION: text, begun.ANNOTATION: begun.write(result.pending)}
+        draft = result.draft.labelled({STATE_LABEL: str(result.state)}).annotated(written)
+        draft.change()
+        assert begun.read(draft.node) == dict(result.pending)
+        msgspec.json.encode(draft.node)
+        node, now = draft.node, now + timedelta(minutes=1)
+        sight = NodeSight(node, result.entries)
+        assert sight.state == result.state
