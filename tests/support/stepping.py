@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from haulout.errors import HauloutError
 from haulout.kube.objects import Node
 from haulout.profiles import begun, config, data
 from haulout.profiles.attaching import attached
@@ -46,7 +47,7 @@ DRAINING = DrainSeen(is_done=False, words="0 of 2 pods have left")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Says(Check):
-    """Says what the annotation of its name says: yes, no, unknown, error or crash; and otherwise no."""
+    """Says what the annotation of its name says: yes, no, unknown, not known, error or crash; and otherwise no."""
 
     type = "says"
 
@@ -62,6 +63,8 @@ class Says(Check):
                 return unknown("nobody knows")
             case "error":
                 return broken("it could not be asked")
+            case "not known":
+                raise HauloutError("it has not been read yet")
             case "crash":
                 raise ZeroDivisionError
         return fails("it says no", wakes_at=scene.now + self.again if self.again else None)

@@ -49,7 +49,7 @@ def adopted(seen: Seen, node: Node) -> Decision:
 def let_go(seen: Seen, node: Node) -> Decision | None:
     """Return the next step on the way to a node that is not ours any more; None if there is none left."""
     owner = owner_name(seen.maintenance)
-    is_shared = any(it != owner for it in owners(node)) or is_wanted_by(seen.rivals)
+    is_shared = _others(node, owner) or is_wanted_by(seen.rivals)
     if not is_shared and (decision := publish(seen, node, Stage.OVER)):
         return decision
     change = cordon.release(node, owner)
@@ -63,7 +63,7 @@ def let_go_of_strays(seen: Seen) -> Decision | None:
         node = stray.node
         if seen.drain is not None and seen.drain.node_uid == node.uid:
             return Decision(step=StopDrain())
-        if owners(node) == (owner,):
+        if owner in owners(node) and not _others(node, owner):
             if decision := publish(seen, node, Stage.OVER):
                 return decision
             if stray.lease is not None and is_ours_to_release(stray.lease):
@@ -83,6 +83,11 @@ def owners(node: Node) -> tuple[str, ...]:
     """Return in whose names a node is kept cordoned."""
     mark = cordon.cordon_of(node)
     return () if mark is None else tuple(mark.owners)
+
+
+def _others(node: Node, owner: str) -> bool:
+    """Tell whether another maintenance has the node; profiles may have it, too, but know nothing of its conditions."""
+    return any(it != owner and it.startswith(OWNER_PREFIX) for it in owners(node))
 
 
 def publish(seen: Seen, node: Node, stage: Stage) -> Decision | None:

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from haulout.drain.cordon import BadMark
 from haulout.drain.policy import Policy
+from haulout.errors import HauloutError
 from haulout.kube.objects import Node
 from haulout.profiles.begun import Begun
 from haulout.profiles.draft import Draft
@@ -43,6 +44,7 @@ from haulout.profiles.plugin import (
     Trigger,
     Verdict,
     broken,
+    unknown,
 )
 
 T = TypeVar("T")
@@ -168,7 +170,11 @@ class _NotYet(Exception):
 
 
 class _Wrong(Exception):
-    """An effect cannot be had."""
+    """A plugin cannot do its part."""
+
+
+class _NotKnown(_Wrong):
+    """What a plugin wants to look at is not there to be looked at."""
 
 
 class _Failed(Exception):
@@ -391,6 +397,8 @@ class _Walk:
         try:
             self.topics |= set(self._ask(member.plugin, lambda: member.plugin.topics(scene.node.name)))
             return self._ask(member.plugin, lambda: member.plugin.look(scene))
+        except _NotKnown as error:
+            return unknown(str(error))
         except _Wrong as error:
             return broken(str(error))
 
@@ -444,6 +452,9 @@ class _Walk:
         """Return what a plugin says; it may be anybody's, and must not stop other profiles."""
         try:
             return question()
+        except HauloutError as error:
+            self._ask_again()
+            raise _NotKnown(str(error)) from None
         except Exception as error:  # noqa: BLE001 - as said
             self._ask_again()
             raise _Wrong(f"the plugin {plugin.type} failed: {error!r}") from None

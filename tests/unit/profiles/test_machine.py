@@ -303,6 +303,15 @@ def test_a_plugin_that_breaks_is_asked_again_some_time() -> None:
     assert "the plugin says failed: ZeroDivisionError()" in walk.report("p").transitions[0].error
 
 
+def test_what_has_not_been_read_yet_is_not_known_and_no_error() -> None:
+    walk = a_walk(annotations={"c1": "not known"})
+    walk.step()
+    (report,) = walk.report("p").transitions
+    verdict = report.checks["c1"].verdict
+    assert (verdict.passed, verdict.reason, verdict.error) == (None, "it has not been read yet", "")
+    assert (walk.report("p").error, walk.state("p")) == ("", OPERATIONAL)
+
+
 # One in maintenance
 
 
