@@ -23,7 +23,6 @@ from haulout.kube.resources import LEASES
 from haulout.profiles import begun, topics
 from haulout.profiles.controller import Controller, Settings, Surroundings
 from haulout.profiles.fitting import Room
-from haulout.profiles.machine import Sending
 from haulout.profiles.model import Configuration
 from haulout.profiles.plugin import (
     DATA_ANNOTATION,
@@ -36,6 +35,7 @@ from haulout.profiles.plugin import (
     Workload,
 )
 from haulout.profiles.sights import NodeSights
+from haulout.profiles.steps import Sending
 from haulout.sandbox.invariants import (
     DisruptionsWithinBudget,
     ForeignThingsUntouched,

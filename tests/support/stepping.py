@@ -17,7 +17,7 @@ from haulout.kube.objects import Node
 from haulout.profiles import begun, config, data
 from haulout.profiles.attaching import attached
 from haulout.profiles.config import Registries
-from haulout.profiles.machine import DrainSeen, ProfileReport, Result, Subject, step
+from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
 from haulout.profiles.options import option
 from haulout.profiles.plugin import (
@@ -38,6 +38,7 @@ from haulout.profiles.plugin import (
     unknown,
 )
 from haulout.profiles.plugins.registry import registries
+from haulout.profiles.steps import DrainSeen, ProfileReport, Result, Subject
 from support.builders import a_node
 from support.scenes import MINUTE, NOW, Cluster
 

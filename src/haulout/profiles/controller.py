@@ -30,11 +30,12 @@ from haulout.kube.resources import NODES
 from haulout.profiles import begun, data
 from haulout.profiles.attaching import attached
 from haulout.profiles.info import Info, NodeInfo
-from haulout.profiles.machine import Result, Sending, Subject, step
+from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
 from haulout.profiles.performing import Performer
 from haulout.profiles.plugin import DATA_ANNOTATION, LOG_DETAILS_LABEL, Claim, NodeSight, Sights, SlotClaim, State
 from haulout.profiles.sights import NodeSights
+from haulout.profiles.steps import Result, Sending, Subject
 from haulout.profiles.telling import Teller
 from haulout.profiles.waiting import Waiting
 

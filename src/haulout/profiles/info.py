@@ -11,7 +11,7 @@ from typing import Any
 
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.timestamps import micro_time
-from haulout.profiles.machine import ProfileReport, TransitionReport
+from haulout.profiles.steps import ProfileReport, TransitionReport
 
 
 @dataclass(frozen=True, slots=True)

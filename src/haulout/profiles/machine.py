@@ -15,7 +15,7 @@ meanwhile: `pending` remembers it, in an annotation of our own.
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
@@ -23,7 +23,6 @@ from typing import TypeVar
 from haulout.drain.cordon import BadMark
 from haulout.drain.policy import Policy
 from haulout.errors import HauloutError
-from haulout.kube.objects import Node
 from haulout.profiles.begun import Begun
 from haulout.profiles.draft import Draft
 from haulout.profiles.instants import later
@@ -38,7 +37,6 @@ from haulout.profiles.plugin import (
     PatchHypervisor,
     Plugin,
     Scene,
-    Sights,
     SlotClaim,
     State,
     Trigger,
@@ -46,114 +44,18 @@ from haulout.profiles.plugin import (
     broken,
     unknown,
 )
+from haulout.profiles.steps import (
+    CheckReport,
+    ProfileReport,
+    Result,
+    Sending,
+    Subject,
+    TransitionReport,
+)
 
 T = TypeVar("T")
 
 _PATIENCE = timedelta(seconds=1)  # with a plugin that wants to be asked again at once
-
-
-@dataclass(frozen=True, slots=True)
-class DrainSeen:
-    """How it stands with a drain on behalf of a profile."""
-
-    is_done: bool
-    words: str  # what it waits for
-    problem: str = ""  # it has ended without the node being empty
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """A node, and all that a step must know about it."""
-
-    node: Node
-    entries: Mapping[str, Entry]  # by profile: its data
-    notified: Mapping[str, datetime | None]  # by instance: when it was sent last
-    pending: Mapping[str, Begun]  # by profile: a transition that has begun
-    drains: Mapping[str, DrainSeen] = field(default_factory=dict)  # by profile
-    in_hand: frozenset[tuple[str, str]] = frozenset()  # leases that were taken for what then did not happen
-    refused: Mapping[tuple[str, int], str] = field(
-        default_factory=dict
-    )  # by `Result.claiming`: why it was not to be had
-    failed: Mapping[str, str] = field(default_factory=dict)  # by profile: why nothing could be changed elsewhere
-    sights: Sights
-    requeue: timedelta
-    now: datetime
-    logs_details: bool = False
-
-
-# What comes of it
-
-
-@dataclass(frozen=True, slots=True)
-class CheckReport:
-    """What a check said."""
-
-    type: str
-    verdict: Verdict
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransitionReport:
-    """How it stands with one transition."""
-
-    target: State
-    expression: str
-    chain_passed: bool
-    passed: bool  # and nothing else stands in its way
-    checks: Mapping[str, CheckReport]  # by instance
-    error: str = ""
-    veto: str = ""  # what else stands in its way
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileReport:
-    """How it stands with one profile."""
-
-    name: str
-    state: str
-    next: str
-    transitions: tuple[TransitionReport, ...] = ()
-    error: str = ""
-    waits_for: str = ""  # a chain that has begun and is not done yet
-    failed: str = ""  # which part went wrong, in the words of events
-
-
-@dataclass(frozen=True, slots=True)
-class Sending:
-    """A notification that is to be sent."""
-
-    instance: str
-    profile: str
-    state: State
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What is to be done about a node."""
-
-    draft: Draft
-    entries: Mapping[str, Entry]
-    notified: Mapping[str, datetime | None]
-    pending: Mapping[str, Begun]
-    reports: tuple[ProfileReport, ...]
-    claims: tuple[tuple[str, Claim], ...] = ()  # with the profile that they are for
-    claiming: Mapping[str, int] = field(default_factory=dict)  # by profile: for which of its transitions
-    hypervisors: tuple[tuple[str, PatchHypervisor], ...] = ()  # with the profile that wants it
-    drains: Mapping[str, Policy] = field(default_factory=dict)  # by profile: those that must run
-    sendings: tuple[Sending, ...] = ()
-    wakes_at: datetime | None = None
-    topics: frozenset[str] = frozenset()
-
-    @property
-    def state(self) -> State:
-        """The state of the node as a whole."""
-        return aggregate(report.next for report in self.reports)
-
-
-def aggregate(states: Iterable[str]) -> State:
-    """Return the state of a node by those of its profiles."""
-    known = set(states)
-    return next((it for it in (State.IN_MAINTENANCE, State.REQUIRED) if it in known), State.OPERATIONAL)
 
 
 def step(subject: Subject, profiles: Mapping[str, Profile], attached: tuple[str, ...]) -> Result:

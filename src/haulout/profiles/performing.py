@@ -17,9 +17,9 @@ from haulout.profiles import begun
 from haulout.profiles.claims import Claims
 from haulout.profiles.draft import Draft
 from haulout.profiles.instants import later
-from haulout.profiles.machine import DrainSeen, Result
 from haulout.profiles.plugin import DATA_ANNOTATION, STATE_LABEL, Claim, LeaseClaim, SlotClaim, State
 from haulout.profiles.sights import NodeSights
+from haulout.profiles.steps import DrainSeen, Result
 
 log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import logging
 from haulout.kube.events import EventRecorder, EventType, reference
 from haulout.kube.objects import Node
 from haulout.kube.resources import NODES
-from haulout.profiles.machine import ProfileReport
+from haulout.profiles.steps import ProfileReport
 
 log = logging.getLogger(__name__)
 

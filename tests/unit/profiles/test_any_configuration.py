@@ -14,7 +14,7 @@ from haulout.errors import ConfigErrors
 from haulout.kube.objects import Node
 from haulout.profiles import begun, data
 from haulout.profiles.attaching import attached
-from haulout.profiles.machine import DrainSeen, Result, Subject, step
+from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
 from haulout.profiles.plugin import (
     DATA_ANNOTATION,
@@ -28,6 +28,7 @@ from haulout.profiles.plugin import (
 )
 from haulout.profiles.plugins.checks.kubernikus_count import PoolSizes
 from haulout.profiles.plugins.checks.prometheus_instant import Result as Samples
+from haulout.profiles.steps import DrainSeen, Result, Subject
 from support.builders import a_node, a_pod
 from support.scenes import NOW, Cluster, a_lease
 from support.stepping import loaded

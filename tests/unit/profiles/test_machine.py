@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from haulout.profiles.begun import ANNOTATION as BEGUN
-from haulout.profiles.machine import Sending, aggregate
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, Entry, State
+from haulout.profiles.steps import Sending, aggregate
 from support.scenes import MINUTE, NOW
 from support.stepping import DRAINED, DRAINING, Walk
 
