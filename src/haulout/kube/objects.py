@@ -115,6 +115,7 @@ class NodeStatus(Base, frozen=True):
     """How a node is."""
 
     conditions: tuple[Condition, ...] = ()
+    allocatable: dict[str, str] = {}
 
 
 class Node(Object, frozen=True):

@@ -212,12 +212,15 @@ def wish_of(spec: Mapping[str, Any]) -> Wish:
 
 def room_of(node: Node, allocatable: Mapping[str, Any], pods: Iterable[RawObject]) -> Room:
     """Return what a node has left; `allocatable` is of its status, and `pods` are those on it."""
+    wishes = (wish_of(_mapping(pod.get("spec"))) for pod in pods if not has_ended(pod))
+    return room_beside(node, allocatable, wishes)
+
+
+def room_beside(node: Node, allocatable: Mapping[str, Any], wishes: Iterable[Wish]) -> Room:
+    """Return what a node has left beside pods with these wishes."""
     free = amounts(allocatable)
     ports: frozenset[tuple[str, int]] = frozenset()
-    for pod in pods:
-        if has_ended(pod):
-            continue
-        wish = wish_of(_mapping(pod.get("spec")))
+    for wish in wishes:
         free[PODS] = free.get(PODS, 0) - 1
         for name, amount in wish.requests:
             free[name] = free.get(name, 0) - amount

@@ -1,12 +1,12 @@
 """Profiles as they are configured: values, as the loader makes them and the machine walks through them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from haulout.kube.selectors import Selector
-from haulout.profiles.plugin import Check, Need, Notification, Schedule, State, Trigger
+from haulout.profiles.plugin import Check, Need, Notification, Plugin, Schedule, State, Trigger
 
 P = TypeVar("P")
 
@@ -80,3 +80,15 @@ class Configuration:
     label_filter: tuple[str, ...] = ()
     needs: frozenset[Need] = frozenset()
     sections: Mapping[str, Any] = field(default_factory=dict)  # what else the file has, for those who know it
+
+    def plugins(self) -> Iterator[Plugin]:
+        """Yield all plugins in chains, those that are used more than once as often."""
+        for profile in self.profiles.values():
+            for state in profile.states.values():
+                for notification in state.notify:
+                    yield notification.plugin
+                    yield notification.schedule
+                yield from (member.plugin for member in state.enter)
+                for transition in state.transitions:
+                    yield from (member.plugin for member in transition.check.members)
+                    yield from (member.plugin for member in transition.trigger)

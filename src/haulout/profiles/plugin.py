@@ -19,7 +19,7 @@ What wakes a node: any change of itself; the instant that a verdict names; and t
 of any node. A plugin that depends on anything else would sleep for ever.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -93,7 +93,7 @@ def broken(error: str, /, **info: Any) -> Verdict:
 # What plugins see
 
 
-class Question(Protocol):
+class Question(Hashable, Protocol):
     """Something to ask the outside world; hashable, since equal ones are asked once."""
 
     @property
@@ -225,6 +225,10 @@ class Plugin:
     type: ClassVar[str]
     example: ClassVar[str] = ""  # YAML of a `config`
     needs: ClassVar[frozenset[Need]] = frozenset()
+
+    def lease_namespaces(self) -> tuple[str, ...]:
+        """Return where the leases are that it looks at (`Need.LEASES`)."""
+        return ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield what makes no sense in the configuration: the key, and what is wrong with it."""

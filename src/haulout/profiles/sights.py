@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping
 from haulout.kube.cache import revision
 from haulout.kube.objects import Node
 from haulout.kube.store import Store
-from haulout.profiles import begun, topics
+from haulout.profiles import begun, fitting, topics
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, Entry, NodeSight, State
 
 _BY_STATE = "state"
@@ -130,6 +130,8 @@ def _topics(old: _Row | None, new: _Row | None) -> frozenset[str]:
         found.add(topics.STATES)
     if old is not None and State.IN_MAINTENANCE in _where(old) and (changed or _told(old) != _told(new)):
         found.add(topics.ROOM)
+    if _gives(old) != _gives(new):
+        found.add(topics.CAPACITY)
     return frozenset(found)
 
 
@@ -141,6 +143,15 @@ def _where(row: _Row) -> tuple[str, ...]:
 
 def _told(row: _Row | None) -> tuple[object, ...]:
     return () if row is None else (_where(row), _states(row))
+
+
+def _gives(row: _Row | None) -> object:
+    """Return what decides which pods a node takes, beside its labels."""
+    if row is None:
+        return None
+    node = row.node
+    is_ready = any(it.type == "Ready" and it.status == "True" for it in node.status.conditions)
+    return fitting.hard_taints(node), node.status.allocatable, is_ready
 
 
 def _states(row: _Row | None) -> dict[str, str]:

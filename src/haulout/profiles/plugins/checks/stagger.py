@@ -88,6 +88,10 @@ class Stagger(Check):
         seconds = lease.spec.lease_duration_seconds
         return later(lease.spec.renew_time, self.duration if seconds is None else seconds * _DURATION)
 
+    def lease_namespaces(self) -> tuple[str, ...]:
+        """Return where the leases are."""
+        return (self.lease_namespace,)
+
     def topics(self, node: str) -> tuple[str, ...]:
         """Return what wakes the node."""
         del node
