@@ -3,6 +3,8 @@
 It leads under the name that the Node Maintenance Operator leads under, so that an old one in the same namespace and a
 new one never work at once.
 
+With a configuration of profiles it sees to these as well: see `haulout.app.profiles`.
+
 A leader whose own node is to be drained gives way first: it would evict itself in the middle of its work. If nobody
 else comes forward it goes on, and its successor, which will have to start somewhere else, continues.
 """
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
+from haulout.app.profiles import Profiles, see_to_profiles
 from haulout.errors import KubeError, LeadershipLost
 from haulout.kube import leases
 from haulout.kube.client import Client
@@ -46,26 +49,28 @@ class OperatorSettings:
     health_port: int | None = None
 
 
-async def run_operator(client: Client, settings: OperatorSettings) -> None:
+async def run_operator(client: Client, settings: OperatorSettings, *, profiles: Profiles | None = None) -> None:
     """Serve what every replica serves, and stand for leadership; until cancelled."""
     webhook = None if settings.webhook is None else Webhook(client, settings.webhook)
     async with AsyncExitStack() as stack:
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if webhook is not None:
             group.create_task(webhook.run())
+        if profiles is not None:
+            group.create_task(profiles.configured.run())
         if settings.health_port is not None:
             check = (lambda: ()) if webhook is None else webhook.unready
             await stack.enter_async_context(health.serving(check, port=settings.health_port))
-        await stand(client, settings)
+        await stand(client, settings, profiles=profiles)
 
 
-async def stand(client: Client, settings: OperatorSettings) -> None:
-    """Stand for leadership and, as the leader, see to maintenances; until cancelled."""
+async def stand(client: Client, settings: OperatorSettings, *, profiles: Profiles | None = None) -> None:
+    """Stand for leadership and, as the leader, see to maintenances and profiles; until cancelled."""
     own_node = settings.node
     while True:
         election = LeaderElection(client, name=LEADER_LEASE, namespace=settings.namespace, identity=settings.identity)
         try:
-            await election.run(partial(_lead, settings=settings, own_node=own_node))
+            await election.run(partial(_lead, settings=settings, own_node=own_node, profiles=profiles))
         except LeadershipLost as error:
             log.warning("%s; standing again", error)
         except HandOver as error:
@@ -73,22 +78,29 @@ async def stand(client: Client, settings: OperatorSettings) -> None:
             own_node = settings.node if await _has_successor(client, settings) else ""
 
 
-async def _lead(client: Client, *, settings: OperatorSettings, own_node: str) -> None:
+async def _lead(client: Client, *, settings: OperatorSettings, own_node: str, profiles: Profiles | None) -> None:
     events = EventRecorder(client, instance=settings.identity, controller=_REPORTER)
     how = Settings(lease_namespace=settings.lease_namespace, own_node=own_node, guard_quorum=settings.guard_quorum)
     controller = Controller(client, events=events, settings=how)
     handed_over: HandOver | None = None
     async with asyncio.TaskGroup() as group:
         telling = group.create_task(events.run())
+        beside = None if profiles is None else group.create_task(_see_to(client, profiles, settings))
         try:
             await controller.run()
         except HandOver as error:
             handed_over = error
         finally:
+            if beside is not None:
+                beside.cancel()
             await events.flush(_LAST_WORDS)
             telling.cancel()
     if handed_over is not None:
         raise handed_over
+
+
+async def _see_to(client: Client, profiles: Profiles, settings: OperatorSettings) -> None:
+    await see_to_profiles(client, profiles, namespace=settings.namespace, identity=settings.identity)
 
 
 async def _has_successor(client: Client, settings: OperatorSettings) -> bool:

@@ -5,14 +5,16 @@ The operator gets its clock and its client from the sandbox's cluster: it runs a
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from pathlib import Path
 
 import yaml
 
 from haulout.app.operator import OperatorSettings, run_operator
+from haulout.app.profiles import Profiles
 from haulout.errors import AlreadyExists
+from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import NAMESPACES, Resource
 from haulout.maintenance import resource
@@ -33,6 +35,7 @@ async def run_sandbox(
     ready: Callable[[Site], object],
     tell: Callable[[timedelta, str], object],
     with_operator: bool = True,
+    with_profiles: Callable[[Client], AbstractAsyncContextManager[Profiles | None]],
 ) -> None:
     """Run a sandbox until cancelled; `ready` hears when it can be used, `tell` what happens in it, and when."""
     async with opened(plan, default_kubeconfig=default_kubeconfig) as site:
@@ -42,9 +45,16 @@ async def run_sandbox(
         async with asyncio.TaskGroup() as parts:
             parts.create_task(Timeline(site.stage, tell=tell).run())
             if with_operator:
-                settings = OperatorSettings(namespace=_NAMESPACE, identity="sandbox")
-                parts.create_task(run_operator(site.cluster.client(_NAMESPACE), settings))
+                parts.create_task(_operate(site.cluster.client(_NAMESPACE), with_profiles))
             parts.create_task(_until_cancelled())
+
+
+async def _operate(
+    client: Client, with_profiles: Callable[[Client], AbstractAsyncContextManager[Profiles | None]]
+) -> None:
+    async with with_profiles(client) as profiles:
+        settings = OperatorSettings(namespace=_NAMESPACE, identity="sandbox")
+        await run_operator(client, settings, profiles=profiles)
 
 
 async def _install(cluster: Cluster) -> None:

@@ -5,13 +5,21 @@ import logging
 import os
 import socket
 import uuid
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 from haulout.app import logs
+from haulout.app.configured import Configured, usual_path
 from haulout.app.operator import OperatorSettings, run_operator
+from haulout.app.profiles import Profiles
 from haulout.cli import connect
+from haulout.core.clock import RealClock
+from haulout.kube.client import Client
 from haulout.kube.network.config import IN_CLUSTER, Connection
 from haulout.maintenance import lease
+from haulout.profiles.outside import Network
 from haulout.web import health
 from haulout.web.webhook import WebhookSettings, certificate_from
 
@@ -47,8 +55,30 @@ class Wishes:
         )
 
 
-def operate(wishes: Wishes, *, kubeconfig: str | None, context: str | None, as_json: bool) -> None:
+def configured(path: Path | None) -> Configured | None:
+    """Return the configuration of profiles, from this file or from the usual one; None if there is none."""
+    path = path or usual_path()
+    return None if path is None else Configured(path, environ=os.environ, clock=RealClock())
+
+
+@asynccontextmanager
+async def with_profiles(configuration: Configured | None, client: Client) -> AsyncIterator[Profiles | None]:
+    """Yield what profiles need, if they are configured."""
+    if configuration is None:
+        yield None
+        return
+    network = Network(client=client)
+    try:
+        yield Profiles(configuration, network)
+    finally:
+        await network.close()
+
+
+def operate(
+    wishes: Wishes, *, kubeconfig: str | None, context: str | None, as_json: bool, config: Path | None = None
+) -> None:
     """Run the operator until it is told to end."""
+    configuration = configured(config)
 
     async def main() -> None:
         async with connect.connect(kubeconfig=kubeconfig, context=context) as session:
@@ -56,8 +86,11 @@ def operate(wishes: Wishes, *, kubeconfig: str | None, context: str | None, as_j
             await session.client.server_version()  # what is wrong with the way there is said at once, and in one line
             logs.configure(as_json=as_json, level=min(logging.getLogger().level or logging.INFO, logging.INFO))
             log.info("the operator runs on %s, in namespace %s", session.connection.server, settings.namespace)
+            if configuration is not None:
+                log.info("profiles are configured by %s", configuration.path)
             try:
-                await run_operator(session.client, settings)
+                async with with_profiles(configuration, session.client) as profiles:
+                    await run_operator(session.client, settings, profiles=profiles)
             except asyncio.CancelledError:
                 log.info("the operator ends")
 

@@ -4,6 +4,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,12 @@ def _from(least: int, most: int, hint: str) -> Check:
     callback=_from(1, _MOST_PORT, "/healthz and /readyz are served there"),
     help="Serve /healthz and /readyz on this port. [default: 8081 in a pod, not at all elsewhere]",
 )
+@click.option(
+    "--config",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Configuration of maintenance profiles. [default: config/maintenance.yaml, if it is there]",
+)
 @click.option("--no-quorum-check", is_flag=True, help="Take nodes though etcd would lose its quorum; not on OpenShift.")
 @click.option("--sandbox", is_flag=True, help="Start a cluster in this process, with the operator in it.")
 @click.option("--no-operator", is_flag=True, help="With --sandbox: only the cluster.")
@@ -136,6 +143,7 @@ def run(  # noqa: PLR0913 - one for each option
     log_format: str | None,
     webhook: str | None,
     health_port: int | None,
+    config: Path | None,
     no_quorum_check: bool,
     sandbox: bool,
     no_operator: bool,
@@ -151,7 +159,8 @@ def run(  # noqa: PLR0913 - one for each option
     """Run the operator until Ctrl-C or SIGTERM.
 
     It works on the cluster that --kubeconfig and --context name or, in a pod, on the pod's own. Any number may run: one
-    leads, the others wait. NodeMaintenances are seen to where their CustomResourceDefinition is installed.
+    leads, the others wait. NodeMaintenances are seen to where their CustomResourceDefinition is installed, and profiles
+    where there is a configuration: that of the SAP maintenance-controller, as it is. Edits take effect by themselves.
 
     With --sandbox it brings the cluster along: an API server with nodes, a scheduler and controllers, all in memory.
     kubectl cannot tell it from a real one in daily use. It prints how to reach it, and leaves nothing behind.
@@ -160,6 +169,7 @@ def run(  # noqa: PLR0913 - one for each option
     Environment:
       NODE_NAME        the node that this process runs on: before it is drained, another leads
       LEASE_NAMESPACE  where the leases of nodes are, instead of medik8s-leases
+      KUBECONTEXT      the context, if --context names none
 
     \b
     Exit codes:
@@ -175,7 +185,8 @@ def run(  # noqa: PLR0913 - one for each option
             namespace=namespace, webhook=webhook, health_port=health_port, guards_quorum=not no_quorum_check
         )
         as_json = log_format == "json" or (log_format is None and not sys.stderr.isatty())
-        operate(wishes, kubeconfig=kubeconfig, context=context, as_json=as_json)
+        context = context or os.environ.get("KUBECONTEXT")
+        operate(wishes, kubeconfig=kubeconfig, context=context, as_json=as_json, config=config)
         return
     _refuse(ctx, _CLUSTER_ONLY, "not with --sandbox, which brings its own cluster")
     from haulout.sandbox.scenarios.loading import load
@@ -185,7 +196,7 @@ def run(  # noqa: PLR0913 - one for each option
     loaded = load(scenario)
     shaped = reshaped(loaded.scenario, nodes=nodes, zones=zones, pods_per_node=pods_per_node)
     plan = Plan(loaded=loaded.of(shaped), seed=seed, speed=speed, port=port, kubeconfig=write_kubeconfig)
-    _run(plan, with_operator=not no_operator)
+    _run(plan, with_operator=not no_operator, config=config)
 
 
 def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
@@ -196,12 +207,13 @@ def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
             raise click.UsageError(f"{parameter.opts[-1]}: {why}")
 
 
-def _run(plan: "Plan", *, with_operator: bool) -> None:
+def _run(plan: "Plan", *, with_operator: bool, config: Path | None) -> None:
     import asyncio
     import logging
 
     from haulout.app.sandbox import run_sandbox
     from haulout.cli import connect, sandbox_text
+    from haulout.cli.operate import configured, with_profiles
     from haulout.core.clock import RealClock
     from haulout.core.paced import PacedLoop
     from haulout.sandbox.kubeconfig import default_path
@@ -210,6 +222,7 @@ def _run(plan: "Plan", *, with_operator: bool) -> None:
     logging.getLogger("haulout").addHandler(logging.NullHandler())
     logging.getLogger("aiohttp").addHandler(logging.NullHandler())
     began = RealClock().monotonic()
+    configuration = configured(config) if with_operator else None
 
     async def main() -> None:
         try:
@@ -221,6 +234,7 @@ def _run(plan: "Plan", *, with_operator: bool) -> None:
                 ),
                 tell=sandbox_text.tell,
                 with_operator=with_operator,
+                with_profiles=partial(with_profiles, configuration),
             )
         except asyncio.CancelledError:  # Ctrl-C and SIGTERM are how it is told to end
             sandbox_text.say_goodbye()

@@ -1,0 +1,121 @@
+"""Profiles under the operator: beside maintenances on a person's order, never beside the SAP maintenance-controller.
+
+The operator holds two leases. The first, the Node Maintenance Operator's, makes it the leader. As the leader it stands
+for a second one, under the name that the SAP maintenance-controller leads under, in the same namespace, and sees to
+profiles only while it has that too. So either of the two old operators can still run while Haulout is tried: it keeps
+its part of the work until it is gone, and Haulout does the other. They are taken in this order and only by the leader,
+so that replicas cannot hold one each.
+
+A SAP maintenance-controller that runs without `--enable-leader-election` holds no lease, and cannot be noticed.
+"""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+
+from haulout.app.configured import Configured
+from haulout.errors import ConfigErrors, KubeError, LeadershipLost
+from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder, reference
+from haulout.kube.leader import LeaderElection
+from haulout.kube.resources import NAMESPACES
+from haulout.profiles.controller import Controller, Settings
+from haulout.profiles.plugin import Outside
+from haulout.profiles.surroundings import Surroundings
+
+log = logging.getLogger(__name__)
+
+LEASE = "maintenance-controller-leader-election.cloud.sap"
+_REPORTER = "maintenance"  # who tells by events, as users of the SAP maintenance-controller know it
+_LAST_WORDS = timedelta(seconds=2)
+_STANDS_AGAIN_AFTER = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Profiles:
+    """What profiles need: their configuration, and the way to the outside."""
+
+    configured: Configured
+    outside: Outside
+
+
+async def see_to_profiles(client: Client, profiles: Profiles, *, namespace: str, identity: str) -> None:
+    """See to profiles whenever no SAP maintenance-controller does; until cancelled."""
+    lead = partial(_lead, profiles=profiles, namespace=namespace, identity=identity)
+    while True:
+        election = LeaderElection(
+            client, name=LEASE, namespace=namespace, identity=identity, on_new_leader=partial(_tell_who, identity)
+        )
+        try:
+            await election.run(lead)
+        except LeadershipLost as error:
+            log.warning("%s; profiles wait", error)
+        await client.clock.sleep(_STANDS_AGAIN_AFTER)
+
+
+async def _lead(client: Client, *, profiles: Profiles, namespace: str, identity: str) -> None:
+    events = EventRecorder(client, instance=identity, controller=_REPORTER)
+    made: list[Surroundings] = []
+
+    def surround(controller: Controller) -> Surroundings:
+        made.append(Surroundings(controller, client, outside=profiles.outside))
+        return made[0]
+
+    controller = Controller(client, events=events, settings=Settings(namespace=namespace), surroundings=surround)
+    async with asyncio.TaskGroup() as group:
+        telling = group.create_task(events.run())
+        group.create_task(_go_by(profiles.configured, controller, made[0], _Announcer(client, events, namespace)))
+        try:
+            await controller.run()
+        finally:
+            await events.flush(_LAST_WORDS)
+            telling.cancel()
+
+
+async def _go_by(
+    configured: Configured, controller: Controller, surroundings: Surroundings, announcer: "_Announcer"
+) -> None:
+    """Have the controller go by the configuration as it is, until cancelled."""
+    used, told = None, None
+    while True:
+        if configured.configuration is not used:
+            used = configured.configuration
+            await surroundings.prepare(used)
+            controller.use(used)
+            log.info("profiles: %s", ", ".join(used.profiles) or "none")
+        if configured.problem is not told:
+            told = configured.problem
+            if told is not None:
+                await announcer.tell_refusal(told)
+        await configured.news()
+
+
+class _Announcer:
+    """Tells of the configuration by events about the operator's namespace: `kubectl get events` shows them."""
+
+    def __init__(self, client: Client, events: EventRecorder, namespace: str) -> None:
+        self._client = client
+        self._events = events
+        self._namespace = namespace
+
+    async def tell_refusal(self, problem: ConfigErrors) -> None:
+        """Tell that the file is broken."""
+        try:
+            about = await self._client.get(NAMESPACES, self._namespace)
+        except KubeError as error:
+            log.warning("no event tells that the configuration is broken: %s", error)
+            return
+        self._events.record(
+            reference(NAMESPACES, about),
+            type="Warning",
+            reason="ConfigurationRefused",
+            note=f"{problem}; the last good configuration stays in force",
+            action="LoadConfiguration",
+        )
+
+
+def _tell_who(identity: str, leader: str) -> None:
+    if leader not in ("", identity):
+        log.warning("%s holds lease %s: profiles are its business until it is gone", leader, LEASE)
