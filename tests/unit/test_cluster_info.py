@@ -82,6 +82,13 @@ Permissions
   ✓ see disruption budgets         poddisruptionbudgets.policy: get, list, watch
   ✓ see namespaces, make one       namespaces: get, create
   ✓ lock nodes                     leases.coordination.k8s.io in medik8s-leases: get, list, watch, create, patch, delete
+  ✓ keep budgets                   configmaps in shop: get, create, patch
+  ✓ stagger, and keep threads      leases.coordination.k8s.io: get, list, watch, create, patch
+  ✓ see DaemonSets                 daemonsets.apps: list, watch
+  ✓ see Deployments                deployments.apps: list, watch
+  ✓ see ReplicaSets                replicasets.apps: list, watch
+  ✓ see StatefulSets               statefulsets.apps: list, watch
+  ✓ see and change hypervisors     hypervisors.kvm.cloud.sap: get, list, watch, patch
   ✓ make a certificate             secrets in shop: create
   ✓ share and renew it             secrets in shop: get, list, watch, patch
   ✓ have it trusted                validatingwebhookconfigurations.admissionregistration.k8s.io: get, list, watch, patch
@@ -242,15 +249,16 @@ async def test_programs_see_null_for_what_the_server_does_not_tell(clock: Clock)
 
 
 async def test_the_manifest_grants_what_is_missing(clock: Clock) -> None:
-    findings = await look(ReviewCluster(refused={"create pods/eviction", "patch leases"}), clock, namespace="haulout")
+    refused = {"create pods/eviction", "patch configmaps", "delete leases"}
+    findings = await look(ReviewCluster(refused=refused), clock, namespace="haulout")
 
     objects = list(yaml.safe_load_all(report.grant(findings)))
 
     rules = [(each["kind"], each["rules"]) for each in objects if "rules" in each]
     assert rules == [
         ("ClusterRole", [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]),
-        ("Role", [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["patch"]}]),
-        ("Role", [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["patch"]}]),
+        ("Role", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}]),
+        ("Role", [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["delete"]}]),
     ]
     assert [each["metadata"]["namespace"] for each in objects if each["kind"] == "Role"] == [
         "haulout",

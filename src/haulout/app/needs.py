@@ -12,18 +12,21 @@ from haulout.kube.resources import Resource
 from haulout.maintenance import lease
 from haulout.maintenance import permissions as maintenance
 from haulout.maintenance.resource import NODE_MAINTENANCES
+from haulout.profiles import permissions as profiles
 from haulout.web import registration
 
 
 def permissions(*, namespace: str, lease_namespace: str = lease.NAMESPACE) -> tuple[Permission, ...]:
     """Return what an operator that lives in `namespace` must be allowed to do."""
-    return (
+    wanted = (
         *maintenance.permissions(lease_namespace=lease_namespace),
+        *profiles.permissions(namespace=namespace),
         *registration.permissions(namespace=namespace),
         Permission(("get", "create", "patch"), "coordination.k8s.io", "leases", namespace, "lead"),
         # Events about cluster-scoped objects are in the namespace `default`.
         Permission(("create", "patch"), "events.k8s.io", "events", "default", "tell people by events"),
     )
+    return tuple(dict.fromkeys(wanted))  # what several need is named once
 
 
 @dataclass(frozen=True, slots=True)
