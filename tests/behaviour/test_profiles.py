@@ -1,0 +1,214 @@
+"""Profiles on a whole cluster, by a file that the SAP maintenance-controller would read the same way."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from haulout.app.operator import LEADER_LEASE
+from haulout.app.profiles import LEASE
+from support.builders import a_lease
+from support.clusters import Plans
+from support.live import LiveCluster
+from support.maintaining import entitled, order, over, succeeded
+from support.outside import FakeOutside
+from support.profiled import NAMESPACE, annotate, annotation, attach, data, operating, state, states
+
+NEEDED = "flatcar-linux-update.v1.flatcar-linux.net/reboot-needed"
+ALLOWED = "flatcar-linux-update.v1.flatcar-linux.net/reboot-ok"
+APPROVED = "cloud.sap/maintenance-approved"
+OPERATIONAL, REQUIRED, IN_MAINTENANCE = "operational", "maintenance-required", "in-maintenance"
+
+FLATCAR = f"""
+intervals:
+  requeue: 60s
+  notify: 5h
+instances:
+  notify:
+  - type: slack
+    name: approval_required
+    config:
+      hook: https://hooks.example.com/services/T0/B0/x
+      channel: "#ops"
+      message: Node {{{{ .Node.Name }}}} with kubelet {{{{ .Node.Status.NodeInfo.KubeletVersion }}}} waits for approval.
+    schedule:
+      type: periodic
+      config:
+        interval: 24h
+  check:
+  - type: hasAnnotation
+    name: reboot_needed
+    config:
+      key: {NEEDED}
+      value: "true"
+  - type: hasAnnotation
+    name: check_approval
+    config:
+      key: {APPROVED}
+      value: "true"
+  trigger:
+  - type: alterAnnotation
+    name: reboot-ok
+    config:
+      key: {ALLOWED}
+      value: "true"
+  - type: alterAnnotation
+    name: remove_approval
+    config:
+      key: {APPROVED}
+      remove: true
+  - type: alterAnnotation
+    name: remove_reboot_ok
+    config:
+      key: {ALLOWED}
+      remove: true
+profiles:
+- name: flatcar
+  operational:
+    transitions:
+    - check: reboot_needed
+      next: maintenance-required
+  maintenance-required:
+    notify: approval_required
+    transitions:
+    - check: check_approval
+      trigger: remove_approval && reboot-ok
+      next: in-maintenance
+  in-maintenance:
+    transitions:
+    - check: "!reboot_needed"
+      trigger: remove_reboot_ok
+      next: operational
+"""
+
+DRAINING = """
+intervals:
+  requeue: 60s
+instances:
+  check:
+  - {type: hasLabel, name: wanted, config: {key: patch}}
+  - {type: maxMaintenance, name: one, config: {max: 1}}
+  - {type: capacity, name: fits}
+  - {type: recovered, name: well, config: {workloads: true}}
+  trigger:
+  - {type: eviction, name: cordon, config: {action: cordon}}
+  - {type: eviction, name: drain, config: {action: drain, deletionTimeout: 5m, evictionTimeout: 5m}}
+  - {type: eviction, name: uncordon, config: {action: uncordon}}
+profiles:
+- name: os
+  operational:
+    transitions:
+    - {check: wanted, next: maintenance-required}
+  maintenance-required:
+    transitions:
+    - {check: one && fits, trigger: cordon && drain, next: in-maintenance}
+  in-maintenance:
+    transitions:
+    - {check: "!wanted && well", trigger: uncordon, next: operational}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return where the configuration is."""
+    return tmp_path / "maintenance.yaml"
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file in place, as an editor does."""
+    file.write_text(text)
+
+
+async def test_flatcar_nodes_reboot_when_somebody_approves(a_cluster: Plans, file: Path) -> None:
+    write(file, FLATCAR)
+    outside = FakeOutside()
+    async with entitled(a_cluster()).with_nodes(2).running() as cluster:
+        cluster.run(operating(file, outside=outside))
+        await cluster.eventually(lambda: (state(cluster, "n1"), state(cluster, "n2")), becomes=(OPERATIONAL,) * 2)
+        await attach(cluster, "n1", "flatcar")
+        await annotate(cluster, "n1", NEEDED, "true")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
+        await cluster.eventually(lambda: len(outside.requests), becomes=1)
+        assert outside.requests[0].json["text"].startswith("Node n1 with kubelet v")
+        await annotate(cluster, "n1", APPROVED, "true")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=IN_MAINTENANCE)
+        assert (annotation(cluster, "n1", ALLOWED), annotation(cluster, "n1", APPROVED)) == ("true", None)
+        await annotate(cluster, "n1", NEEDED, "false")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
+        assert annotation(cluster, "n1", ALLOWED) is None
+        assert states(cluster, "n2")[-1] == OPERATIONAL
+        assert data(cluster, "n1")["Profiles"]["flatcar"]["Current"] == OPERATIONAL
+        assert len(outside.requests) == 1
+
+
+async def test_nodes_are_drained_one_after_the_other_and_prove_that_they_are_well(a_cluster: Plans, file: Path) -> None:
+    write(file, DRAINING)
+    plan = entitled(a_cluster()).with_nodes(3).with_deployment("shop/cart", replicas=3, budget=2)
+    async with plan.running() as cluster:
+        cluster.run(operating(file))
+        for node in ("n1", "n2"):
+            await attach(cluster, node, "os")
+            await cluster.change("nodes", node, metadata={"labels": {"patch": "yes"}})
+        inside = await cluster.eventually(lambda: _in_maintenance(cluster))
+        assert len(inside) == 1
+        assert cluster.pods_on(inside[0]) == []
+        await cluster.pass_time(seconds=3)
+        assert _in_maintenance(cluster) == inside
+        await cluster.change("nodes", inside[0], metadata={"labels": {"patch": None}})
+        (other,) = {"n1", "n2"} - set(inside)
+        await cluster.eventually(lambda: _in_maintenance(cluster), becomes=[other])
+        assert state(cluster, inside[0]) == OPERATIONAL
+        assert not cluster.get("nodes", inside[0])["spec"].get("unschedulable")
+
+
+async def test_profiles_wait_while_the_go_controller_leads_and_maintenances_do_not(
+    a_cluster: Plans, file: Path
+) -> None:
+    write(file, FLATCAR)
+    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+        await _take_lease(cluster, holder="maintenance-controller-7c_1")
+        cluster.run(operating(file))
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        assert state(cluster, "n1") == ""
+        await over(cluster)
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL, within=timedelta(minutes=1))
+        for name in (LEADER_LEASE, LEASE):
+            assert cluster.get("leases", f"{NAMESPACE}/{name}")["spec"]["holderIdentity"] == "operator_1"
+
+
+async def test_an_edit_takes_effect_and_a_broken_one_does_not(a_cluster: Plans, file: Path) -> None:
+    write(file, FLATCAR)
+    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+        cluster.run(operating(file))
+        await attach(cluster, "n1", "flatcar")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
+        write(file, FLATCAR.replace("hasAnnotation", "hasAnotation"))
+        told = await cluster.eventually(lambda: _refusals(cluster))
+        assert "found 'hasAnotation'; did you mean hasAnnotation?" in told[0]
+        await annotate(cluster, "n1", NEEDED, "true")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
+        write(file, FLATCAR.replace(APPROVED, "example.com/go"))
+        await cluster.pass_time(seconds=3)
+        await annotate(cluster, "n1", "example.com/go", "true")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=IN_MAINTENANCE)
+
+
+def _in_maintenance(cluster: LiveCluster) -> list[str]:
+    return [node for node in ("n1", "n2") if state(cluster, node) == IN_MAINTENANCE]
+
+
+def _refusals(cluster: LiveCluster) -> list[str]:
+    """Return what events say about the configuration."""
+    found = [it for it in cluster.all("events").values() if it["reason"] == "ConfigurationRefused"]
+    return [str(it.get("note") or it.get("message")) for it in found]
+
+
+async def _take_lease(cluster: LiveCluster, *, holder: str) -> None:
+    """Hold the lease of the SAP maintenance-controller from now on, and never renew it."""
+    stamp = cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": stamp, "renewTime": stamp}
+    if cluster.has("leases", f"{NAMESPACE}/{LEASE}"):  # a real cluster keeps it from test to test
+        await cluster.change("leases", f"{NAMESPACE}/{LEASE}", spec=spec)
+    else:
+        await cluster.create(a_lease(f"{NAMESPACE}/{LEASE}").with_spec(**spec))
