@@ -22,7 +22,7 @@ _READY = "Ready"
 
 class _Container(Base, frozen=True):
     resources: RawObject | None = None
-    ports: tuple[RawObject, ...] | None = None
+    ports: list[RawObject] | None = None
     restart_policy: str = ""
 
 
@@ -30,10 +30,10 @@ class _PodSpec(Base, frozen=True):
     """What a pod asks of a node."""
 
     affinity: RawObject | None = None
-    containers: tuple[_Container, ...] | None = None
-    init_containers: tuple[_Container, ...] | None = None
+    containers: list[_Container] | None = None
+    init_containers: list[_Container] | None = None
     node_selector: dict[str, str] | None = None
-    tolerations: tuple[RawObject, ...] | None = None
+    tolerations: list[RawObject] | None = None
     resources: RawObject | None = None
     overhead: RawObject | None = None
     host_network: bool = False
@@ -47,7 +47,7 @@ class _Condition(Base, frozen=True):
 
 class _PodStatus(Base, frozen=True):
     phase: str = ""
-    conditions: tuple[_Condition, ...] | None = None
+    conditions: list[_Condition] | None = None
 
 
 class PodFields(Object, frozen=True):
@@ -177,7 +177,7 @@ def _metadata(obj: Object) -> RawObject:
     if MIRROR_ANNOTATION in metadata.annotations:
         raw["annotations"] = {MIRROR_ANNOTATION: metadata.annotations[MIRROR_ANNOTATION]}
     if metadata.owner_references:
-        raw["ownerReferences"] = msgspec.to_builtins(metadata.owner_references)
+        raw["ownerReferences"] = [msgspec.to_builtins(it) for it in metadata.owner_references]
     if metadata.deletion_timestamp is not None:
         raw["deletionTimestamp"] = msgspec.to_builtins(metadata.deletion_timestamp)
     return raw

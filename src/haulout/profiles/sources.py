@@ -31,6 +31,10 @@ _LOOKED_FOR_EVERY = timedelta(minutes=1)
 class NotKnown(HauloutError):
     """What a check wants to look at has not been read yet, or cannot be read."""
 
+    def __repr__(self) -> str:
+        """Return what it says: it is shown to people as the error of a check."""
+        return str(self)
+
 
 @dataclass(slots=True, eq=False)
 class _Source:
