@@ -19,6 +19,7 @@ from haulout.kube.resources import NODES, PODS, Resource
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
 from haulout.sandbox.kubeconfig import claimed
 from haulout.sandbox.scenarios.loading import builtin_names
+from support.eventually import eventually
 from support.sandboxes import PATIENCE_SECONDS, left_in, sandbox
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=RawObject)
@@ -229,3 +230,63 @@ async def test_a_watch_outlives_many_hours_of_a_fast_cluster_in_which_things_hap
         assert running.until("cordoned").startswith("+02:00:00  cordoned: n-01")
         assert running.end(signal.SIGTERM) == 0
         assert left_in(tmp_path) == ["s.yaml"]
+
+
+# Profiles
+
+
+def test_a_configuration_that_is_not_there_is_named(run: Run, tmp_path: Path) -> None:
+    missing = tmp_path / "nothing.yaml"
+    for where in ((), ("--sandbox",)):
+        outcome = run(*where, "--config", str(missing))
+        assert outcome.code == 2
+        assert outcome.err == f"haulout: {missing}: expected a file that can be read: no such file or directory\n"
+
+
+def test_all_that_is_wrong_with_a_configuration_is_told_before_anything_starts(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "maintenance.yaml"
+    file.write_text("intervals: {requeue: soon}\ninstances: {check: [{type: hasLable, name: a}]}\nprofiles: []\n")
+    outcome = run("--config", str(file))
+    assert outcome.code == 2
+    told = outcome.err.splitlines()
+    assert [line.partition(": ")[2].split(": ")[0] for line in told] == [f"{file}:1", f"{file}:2"]
+    assert "did you mean hasLabel?" in told[1]
+
+
+def test_the_usual_configuration_is_read_where_the_go_controller_reads_it(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "config").mkdir()
+    (tmp_path / "config/maintenance.yaml").write_text("profiles: 7\n")
+    monkeypatch.chdir(tmp_path)
+    outcome = run()
+    assert outcome.code == 2
+    assert outcome.err.startswith("haulout: config/maintenance.yaml:1: ")
+
+
+def test_nobody_reads_a_configuration_without_an_operator(run: Run, tmp_path: Path) -> None:
+    outcome = run("--sandbox", "--no-operator", "--config", str(tmp_path / "x.yaml"))
+    assert outcome.code == 2
+    assert "--config: not with --no-operator, as nobody would read it" in outcome.err
+
+
+@pytest.mark.real_time
+def test_in_a_sandbox_profiles_lead_nodes_from_state_to_state(tmp_path: Path) -> None:
+    file = tmp_path / "maintenance.yaml"
+    file.write_text(
+        "intervals: {requeue: 30s}\n"
+        "instances: {check: [{type: hasLabel, name: any, config: {key: kubernetes.io/hostname}}]}\n"
+        "profiles: [{name: default, operational: {transitions: [{check: any, next: maintenance-required}]}}]\n"
+    )
+
+    async def seen(client: Client) -> set[str]:
+        nodes = (await client.list(NODES)).items
+        return {node.metadata.labels.get("cloud.sap/maintenance-state", "") for node in nodes}
+
+    with sandbox(tmp_path, "--nodes", "2", "--config", str(file)) as running:
+
+        async def look() -> None:
+            async with running.client() as client:
+                await eventually(client.clock, lambda: seen(client), becomes={"maintenance-required"})
+
+        asyncio.run(look())

@@ -20,8 +20,10 @@ from haulout.errors import ConfigErrors, KubeError, LeadershipLost
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder, reference
 from haulout.kube.leader import LeaderElection
+from haulout.kube.objects import RawObject
 from haulout.kube.resources import NAMESPACES
 from haulout.profiles.controller import Controller, Settings
+from haulout.profiles.info import Info, as_json
 from haulout.profiles.plugin import Outside
 from haulout.profiles.surroundings import Surroundings
 
@@ -33,12 +35,19 @@ _LAST_WORDS = timedelta(seconds=2)
 _STANDS_AGAIN_AFTER = timedelta(seconds=1)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Profiles:
-    """What profiles need: their configuration, and the way to the outside."""
+    """What profiles need: their configuration, and the way to the outside; and what is known while they are seen to."""
 
     configured: Configured
     outside: Outside
+    info: Info | None = None  # what was decided; None while another sees to them
+
+    def infos(self) -> list[RawObject] | None:
+        """Return what `/api/v1/info` answers; None while another sees to profiles."""
+        if self.info is None:
+            return None
+        return as_json(self.info.all(), label_filter=self.configured.configuration.label_filter)
 
 
 async def see_to_profiles(client: Client, profiles: Profiles, *, namespace: str, identity: str) -> None:
@@ -67,9 +76,11 @@ async def _lead(client: Client, *, profiles: Profiles, namespace: str, identity:
     async with asyncio.TaskGroup() as group:
         telling = group.create_task(events.run())
         group.create_task(_go_by(profiles.configured, controller, made[0], _Announcer(client, events, namespace)))
+        profiles.info = controller.info
         try:
             await controller.run()
         finally:
+            profiles.info = None
             await events.flush(_LAST_WORDS)
             telling.cancel()
 

@@ -189,6 +189,8 @@ def run(  # noqa: PLR0913 - one for each option
         operate(wishes, kubeconfig=kubeconfig, context=context, as_json=as_json, config=config)
         return
     _refuse(ctx, _CLUSTER_ONLY, "not with --sandbox, which brings its own cluster")
+    if no_operator:
+        _refuse(ctx, ("config",), "not with --no-operator, as nobody would read it")
     from haulout.sandbox.scenarios.loading import load
     from haulout.sandbox.scenarios.plan import reshaped
     from haulout.sandbox.site import Plan

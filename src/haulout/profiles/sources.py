@@ -2,7 +2,7 @@
 
     sources = Sources(client, make=…)           # make(key) returns a cache that is not running yet
     sources.want({"pods"})
-    await sources.synced(within=…)
+    await sources.wait_settled(within=…)
 
 A resource that is not served, because its CustomResourceDefinition is not installed, has no objects. That is told once,
 and looked at again every minute.
@@ -90,12 +90,14 @@ class Sources(Generic[K]):
 
     async def wait_settled(self, within: timedelta) -> None:
         """Return when all that is wanted is known, or after `within`: then what is not is told."""
-        for key, source in tuple(self._sources.items()):
-            try:
-                async with asyncio.timeout(within.total_seconds()):
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                for source in tuple(self._sources.values()):
                     await source.settled.wait()
-            except TimeoutError:
-                log.warning("%s are not known yet: %s", source.cache.resource, self._why(key))
+        except TimeoutError:
+            for key, source in self._sources.items():
+                if not source.settled.is_set():
+                    log.warning("%s are not known yet: %s", source.cache.resource, self._why(key))
 
     def get(self, key: K) -> Cache[Any] | None:
         """Return a cache whose objects are known; None if its resource is not served. Raises `NotKnown`."""

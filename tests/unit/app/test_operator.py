@@ -4,17 +4,24 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import yaml
 
+from haulout.app.configured import Configured
 from haulout.app.operator import LEADER_LEASE, OperatorSettings, run_operator
+from haulout.app.profiles import LEASE as PROFILES_LEASE
+from haulout.app.profiles import Profiles
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import NODES
 from haulout.maintenance.resource import NODE_MAINTENANCES, definition
 from haulout.sandbox.processes import Process
 from support.draining import SHOP, Town, a_town, a_workload
+from support.outside import FakeOutside
 
 SECOND = timedelta(seconds=1)
 HOME = "haulout"
@@ -146,3 +153,73 @@ async def test_ten_nodes_drain_at_once_while_one_is_stuck(clock: Clock) -> None:
         assert await town.until(lambda: all(is_done(town, name) for name in names[1:])) < 6
         blockers = maintenance(town, "n00")["status"]["blockers"]
         assert {it["object"] for it in blockers} == {f"PodDisruptionBudget {SHOP}/stuck"}
+
+
+# Profiles
+
+
+CONFIGURATION = """
+intervals: {requeue: 30s}
+instances:
+  check:
+  - {type: hasLabel, name: wanted, config: {key: patch}}
+profiles:
+- name: default
+  operational:
+    transitions: [{check: wanted, next: maintenance-required}]
+"""
+
+
+def replica_with_profiles(town: Town, name: str, file: Path, *, node: str = "") -> tuple[Process, Profiles]:
+    """Start an operator that sees to profiles, too."""
+    settings = OperatorSettings(namespace=HOME, identity=name, node=node)
+    profiles = Profiles(Configured(file, environ={}, clock=town.cluster.clock), FakeOutside())
+
+    async def program(client: Client) -> None:
+        await run_operator(client, settings, profiles=profiles)
+
+    process = Process(town.cluster, name, program)
+    process.start()
+    return process, profiles
+
+
+def holders(town: Town) -> dict[str, str]:
+    """Return who holds the leases of leaders."""
+    found = town.api.objects("leases", namespace=HOME)
+    return {it["metadata"]["name"]: str(it["spec"].get("holderIdentity", "")) for it in found}
+
+
+def both(name: str) -> dict[str, str]:
+    return {LEADER_LEASE: name, PROFILES_LEASE: name}
+
+
+def node_state(town: Town, name: str) -> str:
+    labels = town.api.get("nodes", name)["metadata"].get("labels", {})
+    return str(labels.get("cloud.sap/maintenance-state", ""))
+
+
+async def test_who_leads_holds_both_leases_and_a_successor_takes_both(clock: Clock, tmp_path: Path) -> None:
+    file = tmp_path / "maintenance.yaml"
+    file.write_text(CONFIGURATION)
+    async with a_site(clock, "n1", "n2") as town:
+        one, knowing = replica_with_profiles(town, "one", file)
+        _, waiting = replica_with_profiles(town, "two", file)
+        await town.until(lambda: holders(town) == both("one") and node_state(town, "n1") == "operational")
+        assert waiting.infos() is None
+        assert [it["node"] for it in knowing.infos() or ()] == ["n1", "n2"]
+        one.kill()
+        await town.until(lambda: holders(town) == both("two"))
+        await town.client.patch(NODES, "n1", merge_patch({"metadata": {"labels": {"patch": "yes"}}}))
+        await town.until(lambda: node_state(town, "n1") == "maintenance-required")
+        assert waiting.infos() is not None
+
+
+async def test_who_hands_over_gives_up_both_leases(clock: Clock, tmp_path: Path) -> None:
+    file = tmp_path / "maintenance.yaml"
+    file.write_text(CONFIGURATION)
+    async with a_site(clock, "n1", "n2") as town:
+        replica_with_profiles(town, "one", file, node="n1")
+        await town.until(lambda: holders(town) == both("one"))
+        replica_with_profiles(town, "two", file, node="n2")
+        order(town, "n1")
+        await town.until(lambda: is_done(town) and holders(town) == both("two"))

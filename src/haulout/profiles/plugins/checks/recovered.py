@@ -37,6 +37,9 @@ class Recovered(Check):
     the node must be available again: have as many available pods as they want, or as they had before the eviction if
     that were fewer.
 
+    Which workloads these are the operator remembers from when the node stopped being operational. One that started
+    later, as when its predecessor was on that very node, knows only of those that were still there by then.
+
     Use it on the way out of `in-maintenance`, together with a check that tells that the work is done: a node that has
     not even been rebooted yet looks recovered, too. Together with `maxMaintenance` it stops the procession at the first
     node that does not come back.
