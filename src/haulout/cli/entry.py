@@ -17,6 +17,7 @@ from haulout.cli import options
 from haulout.cli.cluster_info import cluster_info
 from haulout.cli.cordon import cordon, uncordon
 from haulout.cli.drain import drain
+from haulout.cli.maintenance_controller import maintenance_controller
 from haulout.cli.manifests import manifests
 from haulout.cli.run import run
 from haulout.cli.status import status
@@ -54,6 +55,7 @@ def haulout(ctx: click.Context) -> None:
 haulout.add_command(cluster_info)
 haulout.add_command(cordon)
 haulout.add_command(drain)
+haulout.add_command(maintenance_controller)
 haulout.add_command(manifests)
 haulout.add_command(run)
 haulout.add_command(status)

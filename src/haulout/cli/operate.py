@@ -75,16 +75,23 @@ async def with_profiles(configuration: Configured | None, client: Client) -> Asy
 
 
 def operate(
-    wishes: Wishes, *, kubeconfig: str | None, context: str | None, as_json: bool, config: Path | None = None
+    wishes: Wishes,
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    as_json: bool,
+    config: Path | None = None,
+    level: int | None = None,
 ) -> None:
-    """Run the operator until it is told to end."""
+    """Run the operator until it is told to end; `level` is of its log, instead of what -v says."""
     configuration = configured(config)
 
     async def main() -> None:
         async with connect.connect(kubeconfig=kubeconfig, context=context) as session:
             settings = wishes.settings(session.connection)
             await session.client.server_version()  # what is wrong with the way there is said at once, and in one line
-            logs.configure(as_json=as_json, level=min(logging.getLogger().level or logging.INFO, logging.INFO))
+            asked_for = min(logging.getLogger().level or logging.INFO, logging.INFO)
+            logs.configure(as_json=as_json, level=asked_for if level is None else level)
             log.info("the operator runs on %s, in namespace %s", session.connection.server, settings.namespace)
             if configuration is not None:
                 log.info("profiles are configured by %s", configuration.path)

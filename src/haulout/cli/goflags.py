@@ -1,0 +1,48 @@
+"""Command lines in the syntax of Go's flag package: `-x`, `--x`, `-x=value`, `-x value`; truth values only with `=`.
+
+What others deploy with such flags is taken as it stands, and what it cannot mean is refused as there.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from haulout.errors import UsageError
+
+_TRUE = {"1", "t", "T", "TRUE", "true", "True"}
+_FALSE = {"0", "f", "F", "FALSE", "false", "False"}
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A flag: what it is if it is not given, and what it does."""
+
+    default: str | bool
+    help: str
+
+
+def parse(args: Sequence[str], flags: Mapping[str, Flag]) -> dict[str, str | bool]:
+    """Return the values of all flags; raises `UsageError`."""
+    values = {name: flag.default for name, flag in flags.items()}
+    left = list(args)
+    while left:
+        arg = left.pop(0)
+        if arg == "--" or not arg.startswith("-") or arg == "-":
+            break  # Go stops at the first that is no flag, and the Go controller looks at none of the rest
+        name, has_value, value = arg.removeprefix("-").removeprefix("-").partition("=")
+        if name not in flags:
+            raise UsageError(f"flag provided but not defined: -{name}")
+        if isinstance(flags[name].default, bool):
+            values[name] = _truth(name, value) if has_value else True
+        elif has_value:
+            values[name] = value
+        elif left:
+            values[name] = left.pop(0)
+        else:
+            raise UsageError(f"flag needs an argument: -{name}")
+    return values
+
+
+def _truth(name: str, value: str) -> bool:
+    if value not in _TRUE | _FALSE:
+        raise UsageError(f"-{name}: expected true or false, found {value!r}")
+    return value in _TRUE
