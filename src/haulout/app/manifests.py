@@ -16,6 +16,7 @@ from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.web import health, registration
 
 NAME = "haulout"
+CONFIGURATION = "haulout-profiles"  # a ConfigMap that there may be, with maintenance.yaml in it
 _LABELS = {"app.kubernetes.io/name": NAME, **registration.PODS}
 _SELECTOR = {"app.kubernetes.io/name": NAME}
 # Memory that many connections needed for a moment goes back to the machine; without, a fifth of it is kept.
@@ -108,7 +109,10 @@ def _deployment(wanted: Installation, metadata: RawObject) -> RawObject:
             )
         ],
         "containers": [_container(wanted)],
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "config", "configMap": {"name": CONFIGURATION, "optional": True}},
+        ],
     }
     return {
         "apiVersion": "apps/v1",
@@ -138,7 +142,11 @@ def _container(wanted: Installation) -> RawObject:
         ],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "initialDelaySeconds": 15},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "initialDelaySeconds": 2},
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],  # noqa: S108 - in the container, and its own
+        "workingDir": "/",  # from where config/maintenance.yaml is found
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - in the container, and its own
+            {"name": "config", "mountPath": "/config", "readOnly": True},
+        ],
         "resources": {"requests": {"cpu": "20m", "memory": "80Mi"}, "limits": {"memory": "200Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,

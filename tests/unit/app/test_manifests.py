@@ -2,11 +2,13 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import yaml
 
 from haulout.app import manifests, needs
+from haulout.app.configured import USUAL
 from haulout.app.manifests import Installation
 from haulout.cli import main
 from haulout.kube.objects import RawObject
@@ -52,6 +54,15 @@ def test_the_webhook_and_the_pods_find_each_other() -> None:
     assert (called["name"], called["namespace"]) == (service["metadata"]["name"], "ops")
     ports = {port["containerPort"] for port in deployment["spec"]["template"]["spec"]["containers"][0]["ports"]}
     assert service["spec"]["ports"][0]["targetPort"] in ports
+
+
+def test_the_configuration_is_found_where_the_operator_looks_for_it() -> None:
+    pod = one("Deployment", manifests.everything(WANTED))["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (volume,) = [it for it in pod["volumes"] if "configMap" in it]
+    assert volume["configMap"] == {"name": "haulout-profiles", "optional": True}
+    (mounted,) = [it["mountPath"] for it in container["volumeMounts"] if it["name"] == volume["name"]]
+    assert mounted == str((Path(container["workingDir"]) / USUAL).parent)
 
 
 def test_what_is_printed_is_what_was_meant(capsys: pytest.CaptureFixture[str]) -> None:
