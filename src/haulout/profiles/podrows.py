@@ -2,12 +2,13 @@
 
 Kept of a pod are its name, labels and owners, whether it is being deleted or mirrors a static pod; its node, what it
 asks of a node (requests, host ports, selector, node affinity, tolerations), its phase and whether it is Ready. All else
-is skipped by the decoder. What a pod asks for is shared by all that ask for the same, mostly the replicas of one
-workload, and worked out once for them.
+is skipped by the decoder. What pods have in common, mostly the replicas of one workload, is one object for all of them:
+labels, owners, status, and what they ask for, which is worked out once. (So `spec` has no `nodeName`: who asks for the
+pods of a node knows it.) None of it is ever changed.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
@@ -15,6 +16,8 @@ from haulout.kube.objects import Base, Object, RawObject
 from haulout.kube.rows import MIRROR_ANNOTATION
 from haulout.profiles.fitting import Wish, has_ended, wish_of
 from haulout.profiles.preference import prefers_operational
+
+T = TypeVar("T")
 
 _MOST_SHARED = 50_000
 _READY = "Ready"
@@ -113,9 +116,9 @@ class PodRow(RawRow):
 
     __slots__ = ("asking", "node")
 
-    def __init__(self, pod: PodFields, asking: Asking) -> None:
-        super().__init__(pod, _pod(pod, asking))
-        self.node = pod.spec.node_name
+    def __init__(self, pod: PodFields, raw: RawObject, *, node: str, asking: Asking) -> None:
+        super().__init__(pod, raw)
+        self.node = node
         self.asking = asking
 
     @property
@@ -131,19 +134,38 @@ class PodRow(RawRow):
 
 def pod_rows() -> Callable[[PodFields], PodRow]:
     """Return a function that makes rows of pods, which share what they have in common."""
-    known: dict[bytes, Asking] = {}
+    asked: _Shared[Asking] = _Shared(Asking)
+    parts: _Shared[Any] = _Shared(lambda part: part)
+    names: dict[str, str] = {}  # of nodes
 
     def row(pod: PodFields) -> PodRow:
+        node = names.setdefault(pod.spec.node_name, pod.spec.node_name)
         spec = msgspec.structs.replace(pod.spec, node_name="")
-        mark = msgspec.json.encode(spec)
-        asking = known.get(mark)
-        if asking is None:
-            if len(known) >= _MOST_SHARED:
-                known.clear()  # what was handed out stays valid
-            asking = known[mark] = Asking(msgspec.to_builtins(spec))
-        return PodRow(pod, asking)
+        asking = asked.of(msgspec.to_builtins(spec))
+        metadata = _metadata(pod)
+        for key in metadata.keys() & {"namespace", "labels", "ownerReferences"}:
+            metadata[key] = parts.of(metadata[key])
+        raw = {"metadata": metadata, "spec": asking.spec, "status": parts.of(_status(pod.status))}
+        return PodRow(pod, raw, node=node, asking=asking)
 
     return row
+
+
+class _Shared(Generic[T]):
+    """Makes one and the same thing of equal values."""
+
+    def __init__(self, make: Callable[[Any], T]) -> None:
+        self._make = make
+        self._known: dict[bytes, T] = {}
+
+    def of(self, value: Any) -> T:
+        mark = msgspec.json.encode(value)
+        known = self._known.get(mark)
+        if known is None:
+            if len(self._known) >= _MOST_SHARED:
+                self._known.clear()  # what was handed out stays valid
+            known = self._known[mark] = self._make(value)
+        return known
 
 
 def daemon_set_row(daemon_set: DaemonSetFields) -> RawRow:
@@ -157,16 +179,10 @@ def raw_row(raw: RawObject) -> RawRow:
     return RawRow(msgspec.convert(raw, Object), raw)
 
 
-def _pod(pod: PodFields, asking: Asking) -> RawObject:
-    status: RawObject = {"phase": pod.status.phase}
-    ready = [{"type": it.type, "status": it.status} for it in pod.status.conditions or () if it.type == _READY]
-    if ready:
-        status["conditions"] = ready
-    return {
-        "metadata": _metadata(pod),
-        "spec": {**asking.spec, "nodeName": pod.spec.node_name},
-        "status": status,
-    }
+def _status(status: _PodStatus) -> RawObject:
+    raw: RawObject = {"phase": status.phase}
+    ready = [{"type": it.type, "status": it.status} for it in status.conditions or () if it.type == _READY]
+    return {**raw, "conditions": ready} if ready else raw
 
 
 def _metadata(obj: Object) -> RawObject:

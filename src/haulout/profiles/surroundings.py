@@ -212,7 +212,7 @@ class Surroundings:
         return cache
 
     def _note_pod(self, old: PodRow | None, new: PodRow | None) -> None:
-        if old is not None and new is not None and old.raw == new.raw:
+        if old is not None and new is not None and (old.node, old.raw) == (new.node, new.raw):
             return
         rows = [it for it in (old, new) if it is not None]
         nodes = dict.fromkeys(it.node for it in rows if it.node)
