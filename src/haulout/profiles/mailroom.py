@@ -14,10 +14,10 @@ from haulout.errors import KubeError, NotFound
 from haulout.kube.client import Client
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.resources import NODES
-from haulout.profiles.machine import Sending
 from haulout.profiles.model import Configuration
 from haulout.profiles.plugin import LOG_DETAILS_LABEL, Message, NodeSight, Notification, Outside, State
 from haulout.profiles.posting import Fate, Posted, Poster
+from haulout.profiles.steps import Sending
 from haulout.profiles.telling import Teller
 
 log = logging.getLogger(__name__)

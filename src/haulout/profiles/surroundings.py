@@ -25,7 +25,6 @@ from haulout.kube.resources import LEASES, PODS
 from haulout.profiles import begun, topics
 from haulout.profiles.answers import Answers
 from haulout.profiles.fitting import Room, room_beside
-from haulout.profiles.machine import Sending
 from haulout.profiles.mailroom import Mailroom
 from haulout.profiles.model import Configuration
 from haulout.profiles.performing import HYPERVISORS
@@ -34,6 +33,7 @@ from haulout.profiles.podrows import DaemonSetFields, PodFields, PodRow, RawRow,
 from haulout.profiles.scenery import Scenery
 from haulout.profiles.sights import NodeSights
 from haulout.profiles.sources import NotKnown, Sources
+from haulout.profiles.steps import Sending
 from haulout.profiles.telling import Teller
 from haulout.profiles.throttled import Throttled
 from haulout.profiles.workloads import KINDS, Evictions, Reference, Scaled

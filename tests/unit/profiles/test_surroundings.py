@@ -8,10 +8,10 @@ import pytest
 from haulout.core.clock import Clock
 from haulout.kube.objects import RawObject
 from haulout.profiles import begun
-from haulout.profiles.machine import Sending
 from haulout.profiles.plugin import STATE_LABEL, Scene, State
 from haulout.profiles.plugins.checks.capacity import Capacity
 from haulout.profiles.sources import NotKnown
+from haulout.profiles.steps import Sending
 from support.builders import a_deployment, a_lease, a_node, a_pod, a_workload
 from support.outside import FakeOutside
 from support.scenes import MINUTE, NOW, PROFILE, entry
