@@ -187,20 +187,21 @@ class Controller:
             return result, wrote
 
     async def _prepare(self, subject: Subject, configuration: Configuration) -> tuple[Result, bool]:
-        """Return a step that has all it needs, and whether a slot was taken for it.
+        """Return a step that has all it needs, and whether a slot may have been taken.
 
         What cannot be had makes it another step, which may want something else: another profile may have its turn.
         """
         taken: set[tuple[str, Claim]] = set()
+        may_have_slot = False  # of what is refused a part may have been taken: a slot, and then no lease
         while True:
             result = self._step(subject, configuration)
             wanted = [it for it in result.claims if it not in taken]
+            may_have_slot |= any(isinstance(claim, SlotClaim) for _, claim in wanted)
             refused = await self._performer.take(wanted, subject.node)
-            # Of what a profile was refused a part may have been taken: a slot, and then no lease.
-            taken |= set(wanted)
+            taken |= {it for it in wanted if it[0] not in refused}
             failed = {} if refused else await self._performer.change_elsewhere(result)
             if not refused and not failed:
-                return result, any(isinstance(claim, SlotClaim) for _, claim in taken)
+                return result, may_have_slot
             whys = {(profile, result.claiming[profile]): why for profile, why in refused.items()}
             subject = replace(subject, refused={**subject.refused, **whys}, failed={**subject.failed, **failed})
 

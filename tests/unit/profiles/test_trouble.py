@@ -80,6 +80,11 @@ profiles:
 - name: first
   operational:
     transitions: [{check: approved && turn && room, next: in-maintenance}]
+- name: either
+  operational:
+    transitions:
+    - {check: approved && room, next: in-maintenance, trigger: cordon}
+    - {check: approved && room, next: in-maintenance}
 - name: second
   operational:
     transitions: [{check: approved && room, next: in-maintenance}]
@@ -247,6 +252,27 @@ async def test_a_profile_that_is_refused_gives_the_next_one_its_turn_which_takes
         slots = json.loads(cluster.get("configmaps", f"{HOME}/haulout-budget-nodes-in-maintenance")["data"]["slots"])
         assert [it["name"] for it in slots] == ["n1"]
         faults.lift(lost)
+
+
+async def test_what_was_refused_to_one_transition_is_not_taken_for_had_by_the_next(clock: Clock) -> None:
+    """Another who believes to lead has a slot for a node that it has not written yet: nobody can see that."""
+    async with a_still_cluster(clock, "n1", "n2") as cluster:
+        uid = cluster.get("nodes", "n2")["metadata"]["uid"]
+        slot = {"uid": uid, "name": "n2", "since": "2026-01-01T00:00:00Z", "version": "999999"}
+        await cluster.create(
+            {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": "haulout-budget-nodes-in-maintenance", "namespace": HOME},
+                "data": {"slots": json.dumps([slot])},
+            }
+        )
+        await label(cluster, "n1", {PROFILE_LABEL: "either"})
+        await annotate(cluster, "n1", approved="")
+        await cluster.pass_time(minutes=1)
+        assert (state(cluster, "n1"), is_cordoned(cluster, "n1")) == (OPERATIONAL, False)
+        await cluster.delete("nodes", "n2")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED, within=timedelta(minutes=6))
 
 
 # Edits
