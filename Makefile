@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run lint format test test-cluster coverage bench control-plane lock clean
+.PHONY: help install run lint format docs test test-cluster coverage bench control-plane lock clean
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -51,6 +51,9 @@ lint: install ## style, types, layers
 format: install ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+docs: install ## the reference pages that are made from the code
+	$(BIN)/python -m haulout.profiles.reference docs/reference
 
 test: install ## all tests that need nothing but this machine, on all its cores
 	$(BIN)/pytest --numprocesses=auto --dist=worksteal

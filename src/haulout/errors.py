@@ -66,10 +66,14 @@ class ConfigError(HauloutError):
 
 
 class ConfigErrors(ConfigError):
-    """Several things in one file make no sense: `errors`, in the order of their lines."""
+    """Several things in one file make no sense: `errors`, in the order of their lines.
 
-    def __init__(self, errors: Sequence[ConfigError]) -> None:
+    `warnings` are about what is allowed and probably not meant: a mistyped key explains why another one is missed.
+    """
+
+    def __init__(self, errors: Sequence[ConfigError], *, warnings: Sequence[ConfigError] = ()) -> None:
         self.errors = tuple(sorted(errors, key=lambda error: error.line or 0))
+        self.warnings = tuple(sorted(warnings, key=lambda warning: warning.line or 0))
         super().__init__("; ".join(str(error) for error in self.errors))
 
 

@@ -13,28 +13,18 @@ from collections.abc import Callable, Iterator
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from haulout import __version__
-from haulout.cli import connect, main
+from haulout.cli import connect
 from haulout.cli.terminal import PLAIN, PRETTY, Marks
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request, Response
+from support.commands import Haulout, runner
 from support.review_cluster import ReviewCluster
 from support.scripted import ScriptedTransport, answer, refusal
-
-
-class Outcome(NamedTuple):
-    """What a command line came to."""
-
-    code: int | str | None
-    out: str
-    err: str
-
-
-Haulout = Callable[..., Outcome]
 
 
 @pytest.fixture
@@ -43,14 +33,7 @@ def haulout(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("KUBECONFIG", "KUBERNETES_SERVICE_HOST", "HTTP_PROXY", "http_proxy", "NO_COLOR"):
         monkeypatch.delenv(name, raising=False)
-
-    def run(*args: str) -> Outcome:
-        with pytest.raises(SystemExit) as exited:
-            main(args)
-        said = capsys.readouterr()
-        return Outcome(exited.value.code, said.out, said.err)
-
-    return run
+    return runner(capsys)
 
 
 class Server(ThreadingHTTPServer):

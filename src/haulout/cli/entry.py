@@ -14,6 +14,7 @@ from typing import NoReturn
 import click
 
 from haulout.cli import options
+from haulout.cli.check import check
 from haulout.cli.cluster_info import cluster_info
 from haulout.cli.cordon import cordon, uncordon
 from haulout.cli.drain import drain
@@ -52,6 +53,7 @@ def haulout(ctx: click.Context) -> None:
         click.echo(ctx.get_help())
 
 
+haulout.add_command(check)
 haulout.add_command(cluster_info)
 haulout.add_command(cordon)
 haulout.add_command(drain)

@@ -57,7 +57,7 @@ def build(
         },
     )
     if reading.errors:
-        raise ConfigErrors(_once(reading.errors))
+        raise ConfigErrors(_once(reading.errors), warnings=_once(reading.warnings))
     reviewing.review(configuration, builder.places, reading)
     used = reading.resolver.used  # a key that only `${…}` looks at has a use
     warnings = [each for each in _once(reading.warnings) if each.key not in used]

@@ -1,0 +1,131 @@
+"""`haulout check`: what is wrong with a maintenance.yaml, and what it means."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from haulout.cli import options
+
+if TYPE_CHECKING:
+    from haulout.profiles.trial import Trial
+
+FINE, DOUBTFUL, WRONG = 0, 1, 2
+
+
+def variables(_ctx: click.Context, _: click.Parameter, given: Sequence[str]) -> Mapping[str, str]:
+    """Return what was given as NAME=value; for an option's callback."""
+    pairs = [text.partition("=") for text in given]
+    for name, equals, _value in pairs:
+        if not name or not equals:
+            raise click.BadParameter(f"expected NAME=value, found {name!r}")
+    return {name: value for name, _equals, value in pairs}
+
+
+def content(file: str) -> bytes:
+    """Return what a file holds, or standard input for `-`; raises `ConfigErrors`."""
+    from haulout.profiles.config import content_of
+
+    return sys.stdin.buffer.read() if file == "-" else content_of(Path(file), file)
+
+
+def print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - as click calls it
+    """Print the schema and exit; for an option's callback."""
+    if not wanted:
+        return
+    from haulout.profiles.plugins.registry import registries
+    from haulout.profiles.reference import schema_text
+
+    click.echo(schema_text(registries()), nl=False)
+    ctx.exit()
+
+
+@click.command("check", short_help="Check a maintenance.yaml, and explain it.")
+@click.argument("file")
+@click.option("-q", "--quiet", is_flag=True, help="Only what is wrong or doubtful, no explanation.")
+@click.option("--strict", is_flag=True, help="Warnings count: exit with 1 if there are any.")
+@click.option("--graph", is_flag=True, help="Print the profiles as Mermaid state diagrams instead.")
+@click.option(
+    "--schema",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_schema,
+    help="Print the JSON schema of such files, for editors, and exit.",
+)
+@click.option(
+    "--env",
+    "given",
+    multiple=True,
+    metavar="NAME=value",
+    callback=variables,
+    help="A variable for ${NAME} in the file, beside those that are set here. Can be repeated.",
+)
+@click.option("--ignore-env", is_flag=True, help="Take ${NAME} that are not set here for set where the operator runs.")
+@options.output
+@options.verbose
+@click.pass_context
+def check(
+    ctx: click.Context,
+    *,
+    file: str,
+    quiet: bool,
+    strict: bool,
+    graph: bool,
+    given: Mapping[str, str],
+    ignore_env: bool,
+    output: str,
+) -> None:
+    """Check FILE, a maintenance.yaml (- is standard input), and explain what it makes of nodes. No cluster is needed.
+
+    All that is wrong is told at once, each with its line, its key, what was found and what was expected. Warnings are
+    about what loads and is probably not meant: mistyped keys, instances that nobody uses, states that nobody reaches.
+
+    \b
+    Exit codes:
+      0  it can be used
+      1  with --strict: it can be used, but there are warnings
+      2  it cannot be used, or the command line makes no sense
+
+    \b
+    With -o json, fields are only ever added:
+      file, ok                                   ok: it can be used
+      errors, warnings: [{line, key, problem}]   line and key may be null
+      unset                                      variables that are needed and not set here
+      requeue                                    null if there are errors, as are the next two
+      profiles: [{name, selector, states: [{state, reachable, enter, notify,
+                  transitions: [{next, check, checks, trigger}]}]}]
+      instances: [{family, name, type, options}] those that are used; without secrets
+    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    if graph and output != "text":
+        raise click.UsageError("--graph prints Mermaid, so --output does not go with it")
+    import os
+
+    from haulout.cli import check_text
+    from haulout.profiles.plugins.registry import registries
+    from haulout.profiles.trial import attempt
+
+    name = "standard input" if file == "-" else file
+    found = attempt(content(file), registries(), {**os.environ, **given}, file=name, assume=ignore_env)
+    if output == "json":
+        click.echo(check_text.as_json(found, file=name))
+    else:
+        _say(found, file=name, assumed=ignore_env, wanted="graph" if graph else "" if quiet else "words")
+    doubtful = DOUBTFUL if strict and found.warnings else FINE
+    ctx.exit(WRONG if found.errors else doubtful)
+
+
+def _say(found: "Trial", *, file: str, assumed: bool, wanted: str) -> None:
+    from haulout.cli import check_text
+
+    for line in check_text.findings(found):
+        click.echo(line, err=wanted == "graph")
+    for line in check_text.advice(found, assumed=assumed):
+        click.echo(line, err=True)
+    if wanted == "graph":
+        click.echo(check_text.graphs(found), nl=False)
+    elif wanted:
+        for line in check_text.explanation(found, file=file):
+            click.echo(line)

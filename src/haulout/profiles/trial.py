@@ -1,0 +1,119 @@
+"""Tries a `maintenance.yaml` where it does not run: what is wrong with it, and what only a variable keeps it from.
+
+    found = attempt(data, registries, os.environ, file="maintenance.yaml", assume=True)
+    found.unset                      # names that this file needs, and that have no value here
+    found.loaded                     # None if `found.errors` has something
+
+A `${NAME}` that is not set on a desk may well be set in the pod. Which names these are is found by trying: a name is
+needed if the file has fewer errors, or others, as soon as it has a value. So it does not matter in which of its forms a
+`${…}` stands, and one that has a default is not missed. With `assume` such names get a value that fits where they
+stand, as far as there is one; without, that they have none stays an error.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from haulout.errors import ConfigError, ConfigErrors
+from haulout.profiles import config
+from haulout.profiles.config import Loaded, Registries
+
+# One of these fits most options: a text, a duration, a number, a truth value, a time of day, an address, a server.
+_STAND_INS = ("value-of-{}", "1m", "1", "true", "12:00", "https://{}.invalid", "{}.invalid:25")
+_MOST_ROUNDS = 5  # a value may be made of several names, of which only the first is missed at first
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """What came of loading a file."""
+
+    loaded: Loaded | None
+    errors: tuple[ConfigError, ...] = ()
+    warnings: tuple[ConfigError, ...] = ()
+    unset: tuple[str, ...] = ()  # names that are needed, and have no value here
+    values: Mapping[str, str] = field(default_factory=dict, repr=False)  # of names that were looked up: maybe secrets
+
+
+def attempt(
+    data: bytes, registries: Registries, environ: Mapping[str, str], *, file: str, assume: bool = False
+) -> Trial:
+    """Return what comes of loading a file; whatever is wrong with it is in there."""
+    trying = _Trying(data, registries, file)
+    first = trying.load(environ)
+    last, stand_ins = trying.completed(first, environ)
+    told = last if assume else first
+    return Trial(
+        loaded=told.loaded,
+        errors=told.errors,
+        warnings=told.warnings,
+        unset=tuple(stand_ins),
+        values=told.environment.found,
+    )
+
+
+class _Environment(Mapping[str, str]):
+    """Variables, and who asked for them."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        self.found: dict[str, str] = {}
+        self.missed: dict[str, None] = {}  # a set with an order
+        self._values = values
+
+    def __getitem__(self, name: str) -> str:
+        value = self._values.get(name)
+        if not value:  # an empty variable is none
+            self.missed[name] = None
+            raise KeyError(name)
+        self.found[name] = value
+        return value
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+@dataclass(frozen=True, slots=True)
+class _Attempt:
+    environment: _Environment
+    loaded: Loaded | None
+    errors: tuple[ConfigError, ...] = ()
+    warnings: tuple[ConfigError, ...] = ()
+
+    def is_better_than(self, other: "_Attempt") -> bool:
+        """Tell whether there are fewer errors, or as many others: then one thing was missed behind another."""
+        if len(self.errors) != len(other.errors):
+            return len(self.errors) < len(other.errors)
+        return set(map(str, self.errors)) != set(map(str, other.errors))
+
+
+@dataclass(frozen=True, slots=True)
+class _Trying:
+    data: bytes
+    registries: Registries
+    file: str
+
+    def load(self, environ: Mapping[str, str]) -> _Attempt:
+        environment = _Environment(environ)
+        try:
+            loaded = config.load(self.data, self.registries, environment, file=self.file)
+        except ConfigErrors as problems:
+            return _Attempt(environment, None, problems.errors, problems.warnings)
+        return _Attempt(environment, loaded, (), loaded.warnings)
+
+    def completed(self, found: _Attempt, environ: Mapping[str, str]) -> tuple[_Attempt, dict[str, str]]:
+        """Return what comes of it with values for the names that are missed, and these values."""
+        stand_ins: dict[str, str] = {}
+        for _ in range(_MOST_ROUNDS):
+            if not found.errors:
+                break
+            for name in list(found.environment.missed):
+                tried = [(self.load({**environ, **stand_ins, name: it}), it) for it in _stand_ins_for(name)]
+                best, stand_in = min(tried, key=lambda it: len(it[0].errors))
+                if best.is_better_than(found):
+                    found, stand_ins[name] = best, stand_in
+        return found, stand_ins
+
+
+def _stand_ins_for(name: str) -> Iterator[str]:
+    return (it.format(name) for it in _STAND_INS)

@@ -1,0 +1,57 @@
+"""The reference page and the schema are made from the plugin classes, and are not stale."""
+
+import dataclasses
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from haulout.profiles import config, reference
+from haulout.profiles.config import Registries
+from haulout.profiles.plugin import Check, Notification, Plugin, Schedule, Trigger
+from haulout.profiles.plugins.registry import registries
+from support.plugins import REGISTRIES
+
+FOLDER = Path(__file__).parents[3] / "docs" / "reference"
+OURS = reference.own(registries())
+FAMILIES = {Check: "checks", Trigger: "triggers", Notification: "notifications", Schedule: "schedules"}
+# What schedules belong to, and a type of it that needs little.
+NOTIFICATION = "instances:\n  notify:\n  - name: it\n    type: post\n    config: {message: hello}\n"
+WITH_A_NOTIFICATION = dataclasses.replace(
+    OURS, notifications={**OURS.notifications, "post": REGISTRIES.notifications["slack"]}
+)
+ENVIRON = dict.fromkeys(("SLACK_HOOK", "TEAMS_URL", "SLACK_TOKEN", "SMTP_PASSWORD"), "https://set.example/x")
+PLUGINS = [plugin for family in FAMILIES.values() for plugin in getattr(OURS, family).values()]
+
+
+@pytest.mark.parametrize("name", [reference.PAGE, reference.SCHEMA])
+def test_what_is_in_the_repository_is_what_the_classes_say(name: str) -> None:
+    assert (FOLDER / name).read_text() == reference.written(registries())[name], "make docs"
+
+
+def test_each_plugin_has_a_section_with_its_options() -> None:
+    page = reference.page(OURS)
+    for plugin in PLUGINS:
+        assert f"\n### {plugin.type}\n" in page
+        assert f"](#{plugin.type.lower()})" in page
+
+
+def test_plugins_of_others_are_not_in_our_documentation() -> None:
+    assert reference.own(REGISTRIES) == Registries()
+
+
+@pytest.mark.parametrize("plugin", PLUGINS, ids=lambda it: it.type)
+def test_the_example_of_a_plugin_loads_without_a_word(plugin: type[Plugin]) -> None:
+    section = reference.page(OURS).split(f"\n### {plugin.type}\n")[1]
+    example = section.split("```yaml\n")[1].split("```")[0]
+    if issubclass(plugin, Schedule):
+        example = NOTIFICATION + textwrap.indent(example, "    ")
+    loaded = config.load(f"intervals: {{requeue: 1m}}\n{example}".encode(), WITH_A_NOTIFICATION, ENVIRON)
+    assert [str(it) for it in loaded.warnings if "is used in no chain" not in str(it)] == []
+
+
+def test_it_is_written_into_a_folder(tmp_path: Path) -> None:
+    reference.main([str(tmp_path)])
+    assert {it.name for it in tmp_path.iterdir()} == {reference.PAGE, reference.SCHEMA}
+    with pytest.raises(SystemExit, match="usage"):
+        reference.main([])
