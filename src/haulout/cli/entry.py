@@ -24,6 +24,7 @@ from haulout.cli.run import run
 from haulout.cli.status import status
 from haulout.cli.terminal import printable
 from haulout.cli.version import version
+from haulout.cli.why import why
 from haulout.errors import ConfigError, ConfigErrors, HauloutError, UsageError
 
 FAILED = 1
@@ -63,6 +64,7 @@ haulout.add_command(run)
 haulout.add_command(status)
 haulout.add_command(uncordon)
 haulout.add_command(version)
+haulout.add_command(why)
 
 
 def _exit_code(args: Sequence[str] | None) -> int:

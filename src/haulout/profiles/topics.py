@@ -31,3 +31,26 @@ def hypervisor(name: str) -> str:
 def evicted(node: str) -> str:
     """Return the topic of the workloads that were evicted from a node: which these are, and how they are."""
     return f"evicted {node}"
+
+
+_WORDS = {
+    NODE_COUNT: "a node comes or goes",
+    ROOM: "a node leaves maintenance",
+    STATES: "the state of any node changes",
+    CAPACITY: "pods or the capacity of nodes change",
+    DAEMON_SETS: "DaemonSets change",
+    PREFERRING: "pods that prefer operational nodes come or go",
+}
+_KINDS = {
+    "label": "label {} of any node changes",
+    "pods": "pods on node {} change",
+    "lease": "lease {} changes",
+    "hypervisor": "hypervisor {} changes",
+    "evicted": "workloads that were evicted from node {} change",
+}
+
+
+def said(topic: str) -> str:
+    """Return what must happen, for people."""
+    kind, _, what = topic.partition(" ")
+    return _WORDS.get(topic) or _KINDS.get(kind, f"{topic} changes").format(what)

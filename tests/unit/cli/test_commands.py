@@ -127,3 +127,17 @@ def test_a_policy_is_read_and_complained_about_before_anything_is_done(running: 
         f"haulout: {tmp_path}/night.yaml:2: force: found 'maybe', expected true or false",
     ]
     assert haulout(running, "status").stdout == "All 3 nodes are in service.\n"
+
+
+def test_why_judges_a_node_by_a_file_and_changes_nothing(running: Sandbox, tmp_path: Path) -> None:
+    file = tmp_path / "maintenance.yaml"
+    file.write_text(
+        "intervals: {requeue: 30s}\n"
+        "instances: {check: [{name: needed, type: hasLabel, config: {key: needed}}]}\n"
+        "profiles:\n- name: default\n  operational: {transitions: [{check: needed, next: maintenance-required}]}\n"
+    )
+    done = haulout(running, "why", "node/a-01", "--config", str(file))
+    assert done.returncode == 0, done.stderr
+    assert "profile default: operational\n" in done.stdout
+    assert "it would pass if needed passed" in done.stdout
+    assert haulout(running, "why", "a-99", "--config", str(file)).stderr == 'haulout: nodes "a-99" not found\n'

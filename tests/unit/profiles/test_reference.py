@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from haulout.profiles import config, reference
+from haulout.profiles import reference
 from haulout.profiles.config import Registries
 from haulout.profiles.plugin import Check, Notification, Plugin, Schedule, Trigger
 from haulout.profiles.plugins.registry import registries
+from haulout.profiles.trial import attempt
 from support.plugins import REGISTRIES
 
 FOLDER = Path(__file__).parents[3] / "docs" / "reference"
@@ -20,7 +21,6 @@ NOTIFICATION = "instances:\n  notify:\n  - name: it\n    type: post\n    config:
 WITH_A_NOTIFICATION = dataclasses.replace(
     OURS, notifications={**OURS.notifications, "post": REGISTRIES.notifications["slack"]}
 )
-ENVIRON = dict.fromkeys(("SLACK_HOOK", "TEAMS_URL", "SLACK_TOKEN", "SMTP_PASSWORD"), "https://set.example/x")
 PLUGINS = [plugin for family in FAMILIES.values() for plugin in getattr(OURS, family).values()]
 
 
@@ -46,8 +46,10 @@ def test_the_example_of_a_plugin_loads_without_a_word(plugin: type[Plugin]) -> N
     example = section.split("```yaml\n")[1].split("```")[0]
     if issubclass(plugin, Schedule):
         example = NOTIFICATION + textwrap.indent(example, "    ")
-    loaded = config.load(f"intervals: {{requeue: 1m}}\n{example}".encode(), WITH_A_NOTIFICATION, ENVIRON)
-    assert [str(it) for it in loaded.warnings if "is used in no chain" not in str(it)] == []
+    file = f"intervals: {{requeue: 1m}}\n{example}".encode()
+    found = attempt(file, WITH_A_NOTIFICATION, {}, file="example", assume=True)
+    told = [*found.errors, *found.warnings]
+    assert [str(it) for it in told if "is used in no chain" not in str(it)] == []
 
 
 def test_it_is_written_into_a_folder(tmp_path: Path) -> None:

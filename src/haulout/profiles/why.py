@@ -1,0 +1,284 @@
+"""Why a node is where it is: each profile, each way on, each check with its reason, and what would have to change.
+
+    judged = await judge(client, configuration, "n1", outside=…)      # looks by itself, and changes nothing
+    judged = heard(body, "n1")                                        # what an operator's /api/v1/info says
+
+`judge` takes the very step that the operator takes, and performs nothing of it.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from haulout.core import booleans, duration
+from haulout.core.booleans import BooleanError
+from haulout.drain.pods import on_node
+from haulout.drain.selection import belongs_to_daemon_set, is_static
+from haulout.errors import KubeError
+from haulout.kube.client import Client
+from haulout.kube.resources import PODS
+from haulout.profiles import data, glimpse
+from haulout.profiles.attaching import attached
+from haulout.profiles.glimpse import Glimpse
+from haulout.profiles.machine import CheckReport, DrainSeen, ProfileReport, Result, Subject, TransitionReport, step
+from haulout.profiles.model import Configuration
+from haulout.profiles.performing import pending_of
+from haulout.profiles.plugin import DATA_ANNOTATION, Entry, NodeSight, Outside
+from haulout.profiles.remedies import Remedy, remedies
+
+_MOST_ROUNDS = 3  # of questions: an answer may lead to another question
+
+
+class _Value(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    pass
+
+
+class CheckWhy(_Value, frozen=True):
+    """A check, and what it says."""
+
+    name: str
+    type: str
+    passed: bool | None  # None: it cannot be told
+    reason: str
+    error: str = ""
+    wakes_at: datetime | None = None  # when it may be another verdict though nothing happens
+
+
+class TransitionWhy(_Value, frozen=True):
+    """A way on, and what stands in it."""
+
+    target: str
+    expression: str
+    passed: bool
+    chain_passed: bool
+    veto: str = ""
+    error: str = ""
+    checks: tuple[CheckWhy, ...] = ()
+    remedies: tuple[Remedy, ...] = ()  # each of them would be enough for the chain
+
+
+class ProfileWhy(_Value, frozen=True):
+    """A profile of a node."""
+
+    name: str
+    configured: bool
+    state: str = ""
+    since: datetime | None = None
+    next: str = ""  # another state: it goes there as soon as the operator looks
+    waits_for: str = ""
+    error: str = ""
+    transitions: tuple[TransitionWhy, ...] = ()
+
+
+class Why(_Value, frozen=True):
+    """A node, and why it is where it is."""
+
+    node: str
+    at: datetime | None  # the moment of which this is true
+    profiles: tuple[ProfileWhy, ...] = ()
+    problem: str = ""  # why nothing at all is done about it
+    next_look: datetime | None = None  # whatever happens
+    wakes_on: tuple[str, ...] = ()  # topics, beside changes of the node itself
+    asks_every: str | None = None  # how often the operator asks the outside for this node; None: it does not
+    notes: tuple[str, ...] = ()
+
+
+async def judge(client: Client, configuration: Configuration, name: str, *, outside: Outside | None) -> Why:
+    """Look at a cluster, and return why a node is where it is; raises `KubeError`.
+
+    Without `outside` nothing outside of the cluster is asked.
+    """
+    seen = await glimpse.take(client, configuration)
+    sight = seen.get(name)
+    if sight is None:
+        raise KubeError(f'nodes "{name}" not found')
+    if sight.problem:
+        return Why(node=name, at=client.clock.now(), problem=f"the operator leaves it alone: {sight.problem}")
+    drains = await _drains(client, sight, seen)
+    for _ in range(_MOST_ROUNDS):
+        subject = subject_of(sight, configuration, seen, drains=drains, now=client.clock.now())
+        result = step(subject, configuration.profiles, attached(sight.node, configuration.profiles))
+        if outside is None or not await seen.ask(outside, client):
+            break
+    found = explained(sight, configuration, result, at=subject.now, notes=tuple(seen.notes))
+    every = min((it.every or configuration.requeue for it in seen.asked), default=None)
+    return found if every is None else msgspec.structs.replace(found, asks_every=duration.format(every))
+
+
+def subject_of(
+    sight: NodeSight, configuration: Configuration, seen: Glimpse, *, drains: Mapping[str, DrainSeen], now: datetime
+) -> Subject:
+    """Return what a step must know about a node."""
+    node = sight.node
+    return Subject(
+        node=node,
+        entries=sight.entries,
+        notified=data.notified_of(node.metadata.annotations.get(DATA_ANNOTATION)),
+        pending=pending_of(node),
+        drains=drains,
+        sights=seen,
+        requeue=configuration.requeue,
+        now=now,
+    )
+
+
+async def _drains(client: Client, sight: NodeSight, seen: Glimpse) -> dict[str, DrainSeen]:
+    """Return how drains stand that the operator may have begun: by what is left on the node."""
+    node = sight.node
+    if not node.spec.unschedulable:
+        return {}
+    try:
+        pods = (await client.list(PODS, fields=on_node(node.name))).items
+    except KubeError as error:
+        seen.notes.append(f"how far a drain is cannot be told: {error}")
+        return {}
+    left = sum(not (is_static(pod) or belongs_to_daemon_set(pod)) for pod in pods)
+    words = f"{left} pods have still to leave the node; see: haulout status {node.name}"
+    return dict.fromkeys(sight.entries, DrainSeen(is_done=not left, words=words))
+
+
+def explained(
+    sight: NodeSight, configuration: Configuration, result: Result, *, at: datetime, notes: Sequence[str]
+) -> Why:
+    """Return what a step says about a node."""
+    reports = {report.name: report for report in result.reports}
+    names = attached(sight.node, configuration.profiles)
+    return Why(
+        node=sight.node.name,
+        at=at,
+        profiles=tuple(_profile(name, reports.get(name), sight.entries.get(name)) for name in names),
+        next_look=result.wakes_at,
+        wakes_on=tuple(sorted(result.topics)),
+        notes=tuple(notes),
+    )
+
+
+def _profile(name: str, report: ProfileReport | None, entry: Entry | None) -> ProfileWhy:
+    if report is None:
+        return ProfileWhy(name=name, configured=False)
+    return ProfileWhy(
+        name=name,
+        configured=True,
+        state=report.state,
+        since=entry.transition if entry else None,
+        next=report.next,
+        waits_for=report.waits_for,
+        error=report.error,
+        transitions=tuple(map(_transition, report.transitions)),
+    )
+
+
+def _transition(report: TransitionReport) -> TransitionWhy:
+    values = {name: it.verdict.passed for name, it in report.checks.items()}
+    return TransitionWhy(
+        target=report.target,
+        expression=report.expression,
+        passed=report.passed,
+        chain_passed=report.chain_passed,
+        veto=report.veto,
+        error=report.error,
+        checks=tuple(_check(name, it) for name, it in report.checks.items()),
+        remedies=_remedies(report.expression, values),
+    )
+
+
+def _check(name: str, report: CheckReport) -> CheckWhy:
+    verdict = report.verdict
+    return CheckWhy(
+        name=name,
+        type=report.type,
+        passed=verdict.passed,
+        reason=verdict.reason,
+        error=verdict.error,
+        wakes_at=verdict.wakes_at,
+    )
+
+
+def _remedies(expression: str, values: Mapping[str, bool | None]) -> tuple[Remedy, ...]:
+    try:
+        return remedies(booleans.parse(expression).evaluate, values)
+    except (BooleanError, KeyError):
+        return ()
+
+
+# What an operator says
+
+
+class _Plugin(msgspec.Struct, frozen=True):
+    id: str = ""
+    passed: bool = False
+    info: dict[str, msgspec.Raw] | None = None
+
+
+class _Chain(msgspec.Struct, frozen=True):
+    passed: bool = False
+    info: dict[str, _Plugin] | None = None
+    expression: str = ""
+
+
+class _Transition(msgspec.Struct, frozen=True):
+    passed: bool = False
+    target: str = ""
+    chain: _Chain = _Chain()
+    error: str = ""
+
+
+class _Applied(msgspec.Struct, frozen=True):
+    next: str = ""
+    transitions: tuple[_Transition, ...] | None = None
+    error: str = ""
+
+
+class _Profile(msgspec.Struct, frozen=True):
+    name: str
+    state: str = ""
+    applied: _Applied = _Applied()
+
+
+class _Node(msgspec.Struct, frozen=True):
+    node: str
+    profiles: tuple[_Profile, ...] | None = None
+    updated: datetime | None = None
+
+
+def heard(body: bytes, name: str) -> Why | None:
+    """Return what `/api/v1/info` says about a node, None if nothing; raises `ValueError` if that makes no sense."""
+    nodes = msgspec.json.decode(body, type=tuple[_Node, ...] | None) or ()
+    node = next((it for it in nodes if it.node == name), None)
+    if node is None:
+        return None
+    profiles = tuple(
+        ProfileWhy(
+            name=it.name,
+            configured=True,
+            state=it.state,
+            next=it.applied.next,
+            error=it.applied.error,
+            transitions=tuple(map(_heard_transition, it.applied.transitions or ())),
+        )
+        for it in node.profiles or ()
+    )
+    return Why(node=name, at=node.updated, profiles=profiles)
+
+
+def _heard_transition(it: _Transition) -> TransitionWhy:
+    plugins = it.chain.info or {}
+    is_vetoed = it.chain.passed and not it.passed
+    return TransitionWhy(
+        target=it.target,
+        expression=it.chain.expression,
+        passed=it.passed,
+        chain_passed=it.chain.passed,
+        veto="probably another profile has the node in maintenance" if is_vetoed else "",
+        error=it.error,
+        checks=tuple(_heard_check(name, plugin) for name, plugin in plugins.items()),
+        remedies=_remedies(it.chain.expression, {name: plugin.passed for name, plugin in plugins.items()}),
+    )
+
+
+def _heard_check(name: str, plugin: _Plugin) -> CheckWhy:
+    info = {key: msgspec.json.decode(value) for key, value in (plugin.info or {}).items()}
+    error = str(info.pop("error", ""))
+    reason = info.pop("reason", None) or ", ".join(f"{key}: {value}" for key, value in info.items())
+    return CheckWhy(name=name, type=plugin.id, passed=plugin.passed, reason=str(reason), error=error)

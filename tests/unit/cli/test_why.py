@@ -1,0 +1,317 @@
+"""`haulout why`: why a node is where it is, and what would have to change."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+
+from haulout.cli import why_text
+from haulout.cli.looking import Known, from_config_map, loaded
+from haulout.cli.terminal import PLAIN
+from haulout.core.clock import Clock
+from haulout.errors import Forbidden, HauloutError, KubeError, UsageError
+from haulout.kube.client import Client
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import NODES
+from haulout.profiles import topics
+from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL
+from haulout.profiles.remedies import Change
+from haulout.profiles.why import Why, heard, judge
+from support.commands import Haulout, runner
+from support.draining import Town, a_town
+from support.scenes import Stranger
+
+FILE = b"""
+intervals: {requeue: 30s}
+instances:
+  check:
+  - {name: needed, type: hasLabel, config: {key: needed}}
+  - {name: few, type: maxMaintenance, config: {max: 1}}
+  - {name: urgent, type: hasLabel, config: {key: urgent}}
+  - {name: rested, type: wait, config: {duration: 10m}}
+  - {name: turn, type: stagger, config: {duration: 30m, leaseName: turn, leaseNamespace: shop}}
+  - {name: calm, type: prometheusInstant, config: {url: http://prometheus.example, query: up, expr: value > 0}}
+  trigger:
+  - {name: empty, type: eviction, config: {action: drain}}
+profiles:
+- name: os
+  operational:
+    transitions:
+    - {check: "needed && (few || urgent)", next: maintenance-required}
+  maintenance-required:
+    transitions:
+    - {check: rested, next: in-maintenance, trigger: empty}
+- name: metrics
+  operational:
+    transitions: [{check: calm, next: maintenance-required}]
+- name: staggered
+  operational:
+    transitions: [{check: turn, next: maintenance-required}]
+"""
+CONFIGURATION = loaded(FILE, "maintenance.yaml", {}).configuration
+
+
+async def change(town: Town, node: str, **metadata: Any) -> None:
+    await town.client.patch(NODES, node, merge_patch({"metadata": metadata}))
+
+
+async def stand(town: Town, node: str, state: str, *, since: datetime) -> None:
+    """Let the profile `os` of a node stand in a state."""
+    entry = {"Transition": f"{since:%Y-%m-%dT%H:%M:%SZ}", "Current": state, "Previous": state}
+    written = json.dumps({"Profiles": {"os": entry}, "Notifications": {}})
+    await change(town, node, annotations={DATA_ANNOTATION: written}, labels={STATE_LABEL: state, PROFILE_LABEL: "os"})
+
+
+@asynccontextmanager
+async def two_nodes(clock: Clock) -> AsyncIterator[Town]:
+    async with a_town(clock, "n1", "n2") as town:
+        await change(town, "n1", labels={PROFILE_LABEL: "os"})
+        yield town
+
+
+def text(found: Why) -> str:
+    return click.unstyle("\n".join(why_text.as_text(found, marks=PLAIN)))
+
+
+async def test_each_check_is_told_with_its_reason_and_what_would_have_to_change(clock: Clock) -> None:
+    async with two_nodes(clock) as town:
+        await stand(town, "n2", "in-maintenance", since=clock.now())
+        await change(town, "n1", labels={"needed": ""})
+        found = await judge(town.client, CONFIGURATION, "n1", outside=None)
+        [profile] = found.profiles
+        [way] = profile.transitions
+        assert (profile.name, profile.state, way.target, way.passed) == (
+            "os",
+            "operational",
+            "maintenance-required",
+            False,
+        )
+        assert [(it.name, it.passed) for it in way.checks] == [("needed", True), ("few", False), ("urgent", False)]
+        assert way.remedies == ((Change("few", True),), (Change("urgent", True),))
+        shown = text(found)
+        assert "  NO to maintenance-required when needed && (few || urgent)" in shown
+        assert "      ok needed  hasLabel passes" in shown
+        assert "      -- urgent  hasLabel does not pass: node n1 has no label urgent" in shown
+        assert "      it would pass if few passed\n      or if urgent passed" in shown
+        assert "  - the node itself changes" in shown
+        assert "  - a node leaves maintenance" in shown
+
+
+async def test_what_time_alone_changes_is_told_with_its_instant(clock: Clock) -> None:
+    async with two_nodes(clock) as town:
+        since = clock.now().replace(microsecond=0)
+        await stand(town, "n1", "maintenance-required", since=since)
+        found = await judge(town.client, CONFIGURATION, "n1", outside=None)
+        assert found.next_look is not None
+        assert timedelta(minutes=10) <= found.next_look - since < timedelta(minutes=10, seconds=1)
+        assert found.profiles[0].since == since
+        assert f"Next look: {since + timedelta(minutes=10):%Y-%m-%d %H:%M:%S} UTC, in 9m5" in text(found)
+
+
+async def test_looking_changes_nothing(clock: Clock) -> None:
+    async with two_nodes(clock) as town:
+        await change(town, "n1", labels={"needed": ""})
+        before = town.api.objects("nodes")
+        found = await judge(town.client, CONFIGURATION, "n1", outside=None)
+        assert found.profiles[0].next == "maintenance-required"
+        assert "ok it moves to maintenance-required as soon as the operator looks at it" in text(found)
+        assert town.api.objects("nodes") == before
+
+
+async def test_a_drain_that_is_under_way_is_told_with_what_is_left(clock: Clock) -> None:
+    async with two_nodes(clock) as town:
+        await stand(town, "n1", "maintenance-required", since=clock.now() - timedelta(hours=1))
+        await town.run_pods("web", 3, on="n1")
+        await town.cordon("n1")
+        found = await judge(town.client, CONFIGURATION, "n1", outside=None)
+        assert "?? on its way: 3 pods have still to leave the node; see: haulout status n1" in text(found)
+
+
+async def test_a_profile_that_is_not_in_the_file_is_named(clock: Clock) -> None:
+    async with two_nodes(clock) as town:
+        await change(town, "n1", labels={PROFILE_LABEL: "os--gone"})
+        found = await judge(town.client, CONFIGURATION, "n1", outside=None)
+        assert [(it.name, it.configured) for it in found.profiles] == [("os", True), ("gone", False)]
+        assert "profile gone: the file has no such profile, so nothing happens" in text(found)
+
+
+async def test_data_that_cannot_be_read_is_why_nothing_happens(clock: Clock) -> None:
+    async with two_nodes(clock) as town:
+        await change(town, "n1", annotations={DATA_ANNOTATION: "{nonsense"})
+        found = await judge(town.client, CONFIGURATION, "n1", outside=None)
+        assert found.problem.startswith("the operator leaves it alone: expected JSON in annotation")
+        assert found.profiles == ()
+        assert "Next look" not in text(found)
+
+
+async def test_an_unknown_node_is_an_error(clock: Clock) -> None:
+    async with two_nodes(clock) as town:
+        with pytest.raises(KubeError, match='nodes "n9" not found'):
+            await judge(town.client, CONFIGURATION, "n9", outside=None)
+
+
+async def test_the_outside_is_asked_once(clock: Clock) -> None:
+    async with two_nodes(clock) as town:
+        await change(town, "n1", labels={PROFILE_LABEL: "metrics"})
+        sample = '{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,"1"]}]}}'
+        stranger = Stranger().says(200, sample)
+        found = await judge(town.client, CONFIGURATION, "n1", outside=stranger)
+        assert found.profiles[0].transitions[0].checks[0].passed is True
+        assert len(stranger.heard) == 1
+        assert "- an answer from outside changes (it is asked for every 30s)" in text(found)
+
+
+async def test_without_asking_it_cannot_be_told(clock: Clock) -> None:
+    async with two_nodes(clock) as town:
+        await change(town, "n1", labels={PROFILE_LABEL: "metrics"})
+        found = await judge(town.client, CONFIGURATION, "n1", outside=None)
+        assert "?? calm  prometheusInstant cannot be told" in text(found)
+
+
+async def test_what_may_not_be_seen_is_a_note(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with two_nodes(clock) as town:
+        allowed = Client.list
+
+        async def listing(self: Client, resource: Any, **more: Any) -> Any:
+            if resource.plural == "leases":
+                raise Forbidden("no leases for you", code=403)
+            return await allowed(self, resource, **more)
+
+        monkeypatch.setattr(Client, "list", listing)
+        await change(town, "n1", labels={PROFILE_LABEL: "staggered"})
+        found = await judge(town.client, CONFIGURATION, "n1", outside=None)
+        assert "Note: leases.coordination.k8s.io: you may not see them (no leases for you)" in text(found)
+
+
+async def test_programs_get_all_of_it(clock: Clock) -> None:
+    async with two_nodes(clock) as town:
+        found = json.loads(why_text.as_json(await judge(town.client, CONFIGURATION, "n1", outside=None)))
+        [way] = found["profiles"][0]["transitions"]
+        assert way["chainPassed"] is False
+        assert way["remedies"] == [[{"name": "needed", "passed": True}]]
+        assert way["checks"][0] | {"wakesAt": None} == {
+            "name": "needed",
+            "type": "hasLabel",
+            "passed": False,
+            "reason": "node n1 has no label needed",
+            "error": "",
+            "wakesAt": None,
+        }
+
+
+# The file
+
+
+async def test_the_file_can_be_in_a_config_map(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        meta = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "profiles", "namespace": "shop"}}
+        town.put({**meta, "data": {"maintenance.yaml": FILE.decode()}})
+        assert await from_config_map(town.client, "shop/profiles", {}) == Known(CONFIGURATION)
+        town.put({**meta, "data": {"other.yaml": ""}})
+        with pytest.raises(HauloutError, match="ConfigMap shop/profiles has no"):
+            await from_config_map(town.client, "shop/profiles", {})
+        with pytest.raises(UsageError, match="expected NAMESPACE/NAME, found 'profiles'"):
+            await from_config_map(town.client, "profiles", {})
+
+
+def test_variables_that_are_set_elsewhere_are_a_note() -> None:
+    known = loaded(FILE.replace(b"key: urgent", b"key: '${URGENT_LABEL}'"), "maintenance.yaml", {})
+    assert known.notes[0].startswith("not set here: URGENT_LABEL; ")
+
+
+@pytest.fixture
+def haulout(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Haulout:
+    """Return a way to run a command line, in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return runner(capsys)
+
+
+def test_without_a_file_it_says_how_to_name_one(haulout: Haulout) -> None:
+    code, _, err = haulout("why", "n1")
+    assert code == 2
+    assert err == (
+        "haulout: there is no config/maintenance.yaml here: name the file with --config, or its ConfigMap with "
+        "--config-map\n"
+    )
+
+
+def test_a_broken_file_is_told_before_any_cluster_is_asked(haulout: Haulout) -> None:
+    Path("config").mkdir()
+    Path("config/maintenance.yaml").write_text("intervals: {requeue: soon}")
+    code, _, err = haulout("why", "n1")
+    assert code == 2
+    assert err.startswith("haulout: config/maintenance.yaml:1: intervals.requeue: expected a duration")
+
+
+def test_one_way_to_know_is_enough(haulout: Haulout) -> None:
+    code, _, err = haulout("why", "n1", "--config", "a.yaml", "--from", "http://127.0.0.1:1")
+    assert code == 2
+    assert "name one" in err
+
+
+@pytest.mark.real_time
+def test_an_operator_that_does_not_answer_is_told(haulout: Haulout) -> None:
+    code, out, err = haulout("why", "n1", "--from", "http://127.0.0.1:1")
+    assert (code, out) == (1, "")
+    assert err == "haulout: http://127.0.0.1:1: connection refused\n"
+
+
+# What an operator says
+
+INFO = b"""[{"node":"n1",
+  "profiles":[{"applied":{"next":"operational",
+                          "transitions":[{"passed":false,"target":"maintenance-required",
+                                          "chain":{"passed":false,
+                                                   "info":{"reboot_needed":{"id":"hasAnnotation","passed":false,
+                                                                            "info":{"reason":"there is none"}}},
+                                                   "expression":"reboot_needed"},
+                                          "error":""}],
+                          "error":""},
+               "name":"flatcar","state":"operational"}],
+  "labels":{"kubernetes.io/os":"linux"},
+  "updated":"2024-05-01T10:00:00.123456789Z"}]"""
+
+
+def test_what_a_controller_says_about_a_node_is_told_likewise() -> None:
+    found = heard(INFO, "n1")
+    assert found is not None
+    assert found.at == datetime(2024, 5, 1, 10, 0, 0, 123457, tzinfo=UTC)
+    shown = text(found)
+    assert "profile flatcar: operational\n  NO to maintenance-required when reboot_needed\n" in shown
+    assert "      -- reboot_needed  hasAnnotation does not pass: there is none\n" in shown
+    assert "      it would pass if reboot_needed passed" in shown
+
+
+@pytest.mark.parametrize("body", [INFO, b"null", b"[]"])
+def test_a_node_that_nobody_speaks_of_is_unknown(body: bytes) -> None:
+    assert heard(body, "n9") is None
+
+
+@pytest.mark.parametrize("body", [b"", b"<html>", b'{"error": "x"}', b'[{"node": 1}]'])
+def test_what_makes_no_sense_is_an_error(body: bytes) -> None:
+    with pytest.raises(ValueError, match="JSON|expected|Expected|truncated|malformed|Input"):
+        heard(body, "n1")
+
+
+def test_a_null_where_go_writes_one_is_nothing() -> None:
+    found = heard(b'[{"node":"n1","profiles":[{"name":"os","applied":{"transitions":null}}],"updated":null}]', "n1")
+    assert found is not None
+    assert "no transition leads out of this state" in text(found)
+
+
+@pytest.mark.parametrize(
+    ("topic", "words"),
+    [
+        (topics.NODE_COUNT, "a node comes or goes"),
+        (topics.label("a/b"), "label a/b of any node changes"),
+        (topics.lease("ns", "x"), "lease ns/x changes"),
+        ("moon", "moon changes"),
+    ],
+)
+def test_topics_are_told_in_words(topic: str, words: str) -> None:
+    assert topics.said(topic) == words
