@@ -294,7 +294,7 @@ def test_a_node_that_nobody_speaks_of_is_unknown(body: bytes) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"error": "x"}', b'[{"node": 1}]'])
 def test_what_makes_no_sense_is_an_error(body: bytes) -> None:
-    with pytest.raises(ValueError, match="JSON|expected|Expected|truncated|malformed|Input"):
+    with pytest.raises(ValueError, match=r"JSON|expected|Expected|truncated|malformed|Input"):
         heard(body, "n1")
 
 
