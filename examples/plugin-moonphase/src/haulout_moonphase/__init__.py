@@ -1,0 +1,47 @@
+"""A check for Haulout: `moonPhase`. It is complete, and short enough to begin your own with."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from haulout.profiles.options import option
+from haulout.profiles.plugin import Check, Scene, Verdict, fails, passes
+
+PHASES = ("new", "waxing", "full", "waning")
+
+_A_NEW_MOON = datetime(2000, 1, 6, 18, 14, tzinfo=UTC)
+_MONTH = timedelta(days=29.530588853)  # from one new moon to the next, on average
+_QUARTER = _MONTH / len(PHASES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoonPhase(Check):
+    """Passes in certain phases of the moon: `new`, `waxing`, `full` and `waning`.
+
+    Each lasts a quarter of a month. `new` and `full` are the quarters around the new and the full moon. The real moon
+    is up to some hours early or late.
+    """
+
+    type = "moonPhase"
+    example = "phases: [new, waxing]"
+
+    phases: tuple[str, ...] = option("The phases in which it passes.", required=True)
+
+    def look(self, scene: Scene) -> Verdict:
+        """Return the verdict, and when it may be another one: so nobody has to ask every minute."""
+        phase, ends = phase_at(scene.now)
+        if phase in self.phases:
+            return passes(f"the moon is {phase}", wakes_at=ends, phase=phase)
+        return fails(f"the moon is {phase}, expected {' or '.join(self.phases)}", wakes_at=ends, phase=phase)
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what makes no sense in the configuration: `haulout check` tells it with its line."""
+        for phase in self.phases:
+            if phase not in PHASES:
+                yield "phases", f"expected {', '.join(PHASES)}, found {phase!r}"
+
+
+def phase_at(now: datetime) -> tuple[str, datetime]:
+    """Return the phase at an instant, and when it ends."""
+    quarters, into = divmod(now - _A_NEW_MOON + _QUARTER / 2, _QUARTER)
+    return PHASES[quarters % len(PHASES)], now - into + _QUARTER
