@@ -80,11 +80,10 @@ class _Attempt:
     errors: tuple[ConfigError, ...] = ()
     warnings: tuple[ConfigError, ...] = ()
 
-    def is_better_than(self, other: "_Attempt") -> bool:
-        """Tell whether there are fewer errors, or as many others: then one thing was missed behind another."""
-        if len(self.errors) != len(other.errors):
-            return len(self.errors) < len(other.errors)
-        return set(map(str, self.errors)) != set(map(str, other.errors))
+    def has_others_than(self, other: "_Attempt") -> bool:
+        """Tell whether there are as many errors, but others: then one thing was missed behind another."""
+        is_as_many = len(self.errors) == len(other.errors)
+        return is_as_many and set(map(str, self.errors)) != set(map(str, other.errors))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,15 +104,22 @@ class _Trying:
         """Return what comes of it with values for the names that are missed, and these values."""
         stand_ins: dict[str, str] = {}
         for _ in range(_MOST_ROUNDS):
-            if not found.errors:
+            before = found
+            for name in found.environment.missed if found.errors else ():
+                better = self._with_one_more(name, {**environ, **stand_ins}, found)
+                if better is not None:
+                    found, stand_ins[name] = better
+            if found is before:
                 break
-            for name in list(found.environment.missed):
-                tried = [(self.load({**environ, **stand_ins, name: it}), it) for it in _stand_ins_for(name)]
-                best, stand_in = min(tried, key=lambda it: len(it[0].errors))
-                if best.is_better_than(found):
-                    found, stand_ins[name] = best, stand_in
         return found, stand_ins
 
-
-def _stand_ins_for(name: str) -> Iterator[str]:
-    return (it.format(name) for it in _STAND_INS)
+    def _with_one_more(self, name: str, environ: Mapping[str, str], found: _Attempt) -> tuple[_Attempt, str] | None:
+        """Return what comes of a value for one more name, and the value; None if none makes it better."""
+        other: tuple[_Attempt, str] | None = None
+        for stand_in in (it.format(name) for it in _STAND_INS):
+            tried = self.load({**environ, name: stand_in})
+            if len(tried.errors) < len(found.errors):
+                return tried, stand_in
+            if other is None and tried.has_others_than(found):
+                other = tried, stand_in
+        return other
