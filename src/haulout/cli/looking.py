@@ -65,7 +65,7 @@ async def ask_operator(url: str, node: str) -> Why:
         raise OutsideError(f"{address} answered with status {status}: {body[:200].decode(errors='replace').strip()}")
     try:
         found = heard(body, node)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise OutsideError(f"{address} does not speak as a maintenance controller does: {error}") from None
     if found is None:
         raise HauloutError(f'{address} says nothing about node "{node}": it has not looked at it yet, or there is none')

@@ -18,6 +18,7 @@ from haulout.profiles.plugin import Plugin
 
 _RECOGNISABLE = 4  # characters: a shorter value may be part of a text by chance
 _HIDDEN = "(hidden)"
+_CREDENTIALS = re.compile(r"://[^/@\s]+@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,4 +113,4 @@ def _masked(text: str, values: Mapping[str, str]) -> str:
             return f"${{{name}}}"
         if len(value) >= _RECOGNISABLE:
             text = text.replace(value, f"${{{name}}}")
-    return text
+    return _CREDENTIALS.sub(f"://{_HIDDEN}@", text)

@@ -11,7 +11,7 @@ from datetime import datetime
 
 import msgspec
 
-from haulout.core import booleans, duration
+from haulout.core import booleans, duration, shaped
 from haulout.core.booleans import BooleanError
 from haulout.drain.pods import on_node
 from haulout.drain.selection import belongs_to_daemon_set, is_static
@@ -92,7 +92,7 @@ async def judge(client: Client, configuration: Configuration, name: str, *, outs
     seen = await glimpse.take(client, configuration)
     sight = seen.get(name)
     if sight is None:
-        raise KubeError(f'nodes "{name}" not found')
+        raise KubeError(f'nodes "{name}" not found{shaped.meant(name, seen.raw)}')
     if sight.problem:
         return Why(node=name, at=client.clock.now(), problem=f"the operator leaves it alone: {sight.problem}")
     drains = await _drains(client, sight, seen)
