@@ -142,10 +142,14 @@ async def take(client: Client, configuration: Configuration) -> Glimpse:
 def made(nodes: Iterable[RawObject], objects: dict[str, tuple[Any, ...]], *, notes: Iterable[str] = ()) -> Glimpse:
     """Return a look at these nodes and objects."""
     raw = {node["metadata"]["name"]: node for node in nodes}
-    found = NodeSights(data.entries_of, changed=lambda _node, _topics: None)
+    found = NodeSights(data.entries_of, changed=_ignore)
     for node in raw.values():
-        found.note(msgspec.convert(node, Node, strict=False))
+        found.follow(None, msgspec.convert(node, Node, strict=False))
     return Glimpse(found, raw, objects, list(notes))
+
+
+def _ignore(*_: object) -> None:
+    """Hear that a node changed: this is one look, and nobody waits."""
 
 
 async def _seen(listing: Awaitable[Page[T]], what: str, notes: list[str]) -> tuple[T, ...]:
