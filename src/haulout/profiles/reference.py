@@ -36,12 +36,12 @@ _FAMILIES = {
     "notifications": (
         "Notifications",
         "notify",
-        "A notification tells people how a node stands: `notify` of a state. Its texts are [templates](templates.md).",
+        "A notification tells people how a node stands: `notify` of a state. [More](notifications.md).",
     ),
     "schedules": (
         "Schedules",
         "",
-        "A schedule says when a notification is sent: `schedule` of an instance in `instances.notify`.",
+        "A schedule says when a notification is sent: `schedule` of its instance. [More](time-windows.md).",
     ),
 }
 _INTRODUCTION = """\
