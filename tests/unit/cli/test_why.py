@@ -1,6 +1,7 @@
 """`haulout why`: why a node is where it is, and what would have to change."""
 
 import json
+import textwrap
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -12,7 +13,7 @@ import pytest
 
 from haulout.cli import why_text
 from haulout.cli.looking import Known, from_config_map, loaded
-from haulout.cli.terminal import PLAIN
+from haulout.cli.terminal import PLAIN, PRETTY
 from haulout.core.clock import Clock
 from haulout.errors import Forbidden, HauloutError, KubeError, UsageError
 from haulout.kube.client import Client
@@ -53,6 +54,21 @@ profiles:
   operational:
     transitions: [{check: turn, next: maintenance-required}]
 """
+DOCUMENTED = b"""
+intervals: {requeue: 30s}
+instances:
+  check:
+  - name: open
+    type: timeWindow
+    config: {weekdays: [mon, tue, wed, thu, fri, sat, sun], start: "00:00", end: "23:00"}
+  - {name: one_at_a_time, type: maxMaintenance, config: {max: 1}}
+  - {name: urgent, type: hasLabel, config: {key: example.com/urgent}}
+profiles:
+- name: os
+  maintenance-required:
+    transitions:
+    - {check: "open && (one_at_a_time || urgent)", next: in-maintenance}
+"""
 CONFIGURATION = loaded(FILE, "maintenance.yaml", {}).configuration
 
 
@@ -76,6 +92,18 @@ async def two_nodes(clock: Clock) -> AsyncIterator[Town]:
 
 def text(found: Why) -> str:
     return click.unstyle("\n".join(why_text.as_text(found, marks=PLAIN)))
+
+
+async def test_the_page_shows_what_it_says(clock: Clock) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "why.md").read_text()
+    shown = textwrap.dedent(page.split("--config maintenance.yaml\n")[1].split("The mark in front")[0])
+    async with a_town(clock, "general-01", "general-04") as town:
+        await stand(town, "general-04", "in-maintenance", since=clock.now())
+        await stand(town, "general-01", "maintenance-required", since=clock.now() - timedelta(hours=8, minutes=50))
+        configuration = loaded(DOCUMENTED, "maintenance.yaml", {}).configuration
+        found = await judge(town.client, configuration, "general-01", outside=None)
+        lines = why_text.as_text(found, marks=PRETTY)
+        assert click.unstyle("\n".join(lines)) == shown.strip()
 
 
 async def test_each_check_is_told_with_its_reason_and_what_would_have_to_change(clock: Clock) -> None:
