@@ -21,7 +21,7 @@ from haulout.kube.resources import LEASES, NODES, PODS, Resource
 from haulout.profiles import data, fitting
 from haulout.profiles.fitting import Room
 from haulout.profiles.model import Configuration
-from haulout.profiles.performing import HYPERVISORS, pending_of
+from haulout.profiles.performing import HYPERVISORS
 from haulout.profiles.plugin import Answer, Need, NodeSight, Outside, Question, Sights, State, Workload
 from haulout.profiles.sights import NodeSights
 
@@ -71,9 +71,7 @@ class Glimpse(Sights):
 
     def nodes_in(self, state: State) -> Collection[NodeSight]:
         """Return the nodes whose state label says so; in maintenance are also those that are on their way there."""
-        if state is not State.IN_MAINTENANCE:
-            return self.found.in_state(state)
-        return [it for it in self.found.all() if it.state == state or state in pending_of(it.node).values()]
+        return self.found.in_state(state)
 
     def nodes_with(self, label: str) -> Collection[NodeSight]:
         """Return the nodes that have a label."""

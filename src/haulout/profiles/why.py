@@ -18,14 +18,14 @@ from haulout.drain.selection import belongs_to_daemon_set, is_static
 from haulout.errors import KubeError
 from haulout.kube.client import Client
 from haulout.kube.resources import PODS
-from haulout.profiles import data, glimpse
+from haulout.profiles import begun, data, glimpse
 from haulout.profiles.attaching import attached
 from haulout.profiles.glimpse import Glimpse
-from haulout.profiles.machine import CheckReport, DrainSeen, ProfileReport, Result, Subject, TransitionReport, step
+from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
-from haulout.profiles.performing import pending_of
 from haulout.profiles.plugin import DATA_ANNOTATION, Entry, NodeSight, Outside
 from haulout.profiles.remedies import Remedy, remedies
+from haulout.profiles.steps import CheckReport, DrainSeen, ProfileReport, Result, Subject, TransitionReport
 
 _MOST_ROUNDS = 3  # of questions: an answer may lead to another question
 
@@ -115,7 +115,7 @@ def subject_of(
         node=node,
         entries=sight.entries,
         notified=data.notified_of(node.metadata.annotations.get(DATA_ANNOTATION)),
-        pending=pending_of(node),
+        pending=begun.read(node),
         drains=drains,
         sights=seen,
         requeue=configuration.requeue,
