@@ -8,7 +8,7 @@ async with maintained(a_cluster().with_nodes(2)).running() as cluster:
 
 import asyncio
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -50,6 +50,13 @@ NAME = "patch"
 LEASES = "medik8s-leases"
 OPERATOR = account_user(*ACCOUNT).name  # who it is in the history
 RIGHTS = manifests.permissions(Installation(image="example/haulout"))
+# The same where profiles may not have their leases just anywhere: as an installation may well have it that uses none.
+NARROW_RIGHTS = [
+    {**it, "rules": [rule for rule in it["rules"] if rule["resources"] != ["leases"]]}
+    if it["kind"] == "ClusterRole"
+    else it
+    for it in RIGHTS
+]
 EXCLUDE_LABEL = holding.EXCLUDE_LABEL
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
@@ -76,9 +83,9 @@ def maintained(plan: ClusterPlan) -> ClusterPlan:
     return plan.with_definition(DEFINITION)
 
 
-def entitled(plan: ClusterPlan) -> ClusterPlan:
+def entitled(plan: ClusterPlan, rights: Sequence[RawObject] = RIGHTS) -> ClusterPlan:
     """Return the same where the operator may do what the roles say that we ship, and nothing else."""
-    return maintained(plan).with_rights(*RIGHTS)
+    return maintained(plan).with_rights(*rights)
 
 
 def blocked_on(plan: ClusterPlan, *nodes: str) -> ClusterPlan:
