@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from controlplane import AssetsMissing, ControlPlane, find
 from haulout.core.clock import Clock, RealClock
@@ -19,6 +20,10 @@ from haulout.core.virtual import VirtualClock, VirtualLoop
 from support.upheld import Upheld
 
 _NEED_A_CLUSTER = {"behaviour", "cluster"}
+
+# How long something takes says more about the machine than about the code.
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("patient")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
