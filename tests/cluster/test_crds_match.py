@@ -135,7 +135,8 @@ CHANGED: list[tuple[str, str, JsonObject, JsonObject]] = [
 @pytest.fixture(scope="module")
 def served(control_plane: ControlPlane) -> Iterator[dict[str, Served]]:
     """Have the real server serve the definitions."""
-    for crd in ALL:
+    for crd in ALL:  # another test may have left one of the same name
+        control_plane.kubectl("delete", "crd", crd["metadata"]["name"], "--ignore-not-found")
         made = control_plane.request("POST", DEFINITIONS, crd)
         assert made.status == 201, made.body
     names = [f"crd/{crd['metadata']['name']}" for crd in ALL]

@@ -264,6 +264,8 @@ async def test_the_manifest_grants_what_is_missing(clock: Clock) -> None:
         "haulout",
         "medik8s-leases",
     ]
+    # Who applies it need not have heard of that namespace.
+    assert [each["metadata"]["name"] for each in objects if each["kind"] == "Namespace"] == ["medik8s-leases"]
 
 
 async def test_the_manifest_is_a_comment_when_nothing_is_missing(clock: Clock) -> None:

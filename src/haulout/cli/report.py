@@ -32,6 +32,7 @@ from haulout.kube.discovery import Discovery, discover
 from haulout.kube.network.config import Connection
 from haulout.kube.objects import Version
 from haulout.kube.resources import NAMESPACES
+from haulout.maintenance import lease
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,9 +145,8 @@ def grant(findings: Findings) -> str:
             f"will not write the manifest: {findings.connection.server} takes you for {access.ANONYMOUS}, and what is "
             "granted to that is granted to everybody; log in first"
         )
-    return f"# What {user.username!r} lacks to run Haulout at {findings.connection.server}.\n" + access.grant_manifest(
-        user, findings.refused
-    )
+    title = f"# What {user.username!r} lacks to run Haulout at {findings.connection.server}.\n"
+    return title + access.grant_manifest(user, findings.refused, namespaces=[lease.NAMESPACE])
 
 
 # For people

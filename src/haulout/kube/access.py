@@ -95,13 +95,18 @@ async def whoami(client: Client) -> UserInfo | None:
     return identity if identity.username else None
 
 
-def grant_manifest(who: UserInfo, refused: Sequence[Refusal]) -> str:
-    """Return YAML that grants `who` what was `refused`, ready for `kubectl apply -f -`."""
+def grant_manifest(who: UserInfo, refused: Sequence[Refusal], *, namespaces: Iterable[str] = ()) -> str:
+    """Return YAML that grants `who` what was `refused`, ready for `kubectl apply -f -`.
+
+    It makes `namespaces` that a role needs, and that need not be there yet.
+    """
     import yaml
 
     wanted = [replace(permission, verbs=(verb,)) for permission, verb, _ in refused]
     name = _grant_name(who, _rules(wanted))
-    return yaml.safe_dump_all(roles(name, wanted, _subject(who)), sort_keys=False, explicit_start=True)
+    needed = {it.namespace for it in wanted}
+    made = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": it}} for it in namespaces if it in needed]
+    return yaml.safe_dump_all([*made, *roles(name, wanted, _subject(who))], sort_keys=False, explicit_start=True)
 
 
 def roles(name: str, permissions: Iterable[Permission], subject: Mapping[str, str]) -> list[RawObject]:
