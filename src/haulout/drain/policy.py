@@ -85,7 +85,7 @@ class Policy:
     force_delete: bool = False
     disable_eviction: bool = False
     eviction_requests: bool = False  # ask by EvictionRequests (KEP-4563) where the cluster takes them
-    parallel: int = 10  # requests under way for one node
+    parallel: int = 20  # requests under way for one node
     order: Order = Order()
     rules: tuple[Rule, ...] = ()
     _sorted: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
