@@ -137,3 +137,14 @@ def test_what_will_not_work_is_pointed_out_but_loads() -> None:
     assert set(doubts) == {"url", "query", "expr"}
     assert not list(PrometheusInstant(url="prometheus:9090").problems())
     assert not list(CHECK.warnings())
+
+
+@pytest.mark.parametrize("expr", ["value * 100 >= 200", "value in [2, 3]", "!(value > 5)", "value > 5 ? false : true"])
+async def test_whatever_the_go_controller_calculates_is_calculated(expr: str) -> None:
+    check = PrometheusInstant(url=URL, query="sum(up)", expr=expr)
+    assert dict(check.warnings()) == {}
+    assert (await looked(Stranger().says(200, vector("2")), check)).passed is True
+
+
+def test_a_name_that_has_no_value_is_doubted() -> None:
+    assert "valeu" in dict(PrometheusInstant(url=URL, query="up", expr="valeu > 1").warnings())["expr"]

@@ -9,10 +9,11 @@ from urllib.parse import urlencode, urlsplit, urlunsplit
 
 import msgspec
 
+from haulout.core import calc
+from haulout.core.calc import CalcError
 from haulout.errors import OutsideError
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Answer, Check, Outside, Scene, Verdict, broken, fails, passes, unknown
-from haulout.profiles.plugins.checks import expressions
 
 _FORM = "application/x-www-form-urlencoded"
 _NO_POST = (405, 501)
@@ -91,8 +92,8 @@ class PrometheusInstant(Check):
         (value,) = result.samples
         info["value"] = number(value)
         try:
-            holds = expressions.holds(self.expr, value)
-        except ValueError as error:
+            holds = calc.parse(self.expr).is_true(value)
+        except CalcError as error:
             return broken(f"expr cannot be evaluated: {error}", **info)
         says = passes if holds else fails
         return says(f"{self.expr} is {str(holds).lower()} for the value {number(value)}", **info)
@@ -103,8 +104,13 @@ class PrometheusInstant(Check):
             yield "url", "found something else than a web address, expected such as http://prometheus:9090"
         if not self.query:
             yield "query", "without a query Prometheus only answers with an error"
-        if problem := expressions.problem(self.expr):
-            yield "expr", problem
+        try:
+            names = calc.parse(self.expr).unknown
+        except CalcError as error:
+            yield "expr", str(error)
+            return
+        if names:
+            yield "expr", f"found {', '.join(names)}, expected only value: another name has no value"
 
 
 def number(value: float) -> float | str:
