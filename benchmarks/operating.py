@@ -1,6 +1,6 @@
-"""The operator in a process of its own, which counts what it sends: for `drains`.
+"""The operator in a process of its own, which counts what it sends: for `operated`.
 
-python operating.py KUBECONFIG      each line that it reads is answered with its numbers so far, as JSON
+python operating.py KUBECONFIG [CONFIGURATION]      each line that it reads is answered with its numbers so far, as JSON
 """
 
 import asyncio
@@ -8,17 +8,23 @@ import json
 import sys
 import time
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 from random import Random
 
 import uvloop
 
 from gauges import memory, peak_memory
-from haulout.app.operator import OperatorSettings, run_operator
+from haulout.app.configured import Configured
+from haulout.app.operator import LEADER_LEASE, OperatorSettings, run_operator
+from haulout.app.profiles import LEASE
+from haulout.cli.operate import with_profiles
 from haulout.core.clock import RealClock
 from haulout.kube.client import Client
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.transport import Request, Response, Stream
+
+_OWN_LEASES = (LEADER_LEASE, LEASE)
 
 
 class _Counting:
@@ -30,7 +36,7 @@ class _Counting:
         self._transport = transport
 
     async def send(self, request: Request) -> Response:
-        self.sent += "135b1886.medik8s.io" not in request.path
+        self.sent += not request.path.endswith(_OWN_LEASES)
         return await self._transport.send(request)
 
     def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
@@ -41,13 +47,14 @@ class _Counting:
         await self._transport.close()
 
 
-async def _main(kubeconfig: str) -> None:
+async def _main(kubeconfig: str, configuration: Path | None) -> None:
     clock = RealClock()
     transport = _Counting(HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock))
     client = Client(transport, clock=clock, random=Random())
     settings = OperatorSettings(namespace="default", identity="benchmark")
-    async with asyncio.TaskGroup() as group:
-        operator = group.create_task(run_operator(client, settings))
+    configured = None if configuration is None else Configured(configuration, environ={}, clock=clock)
+    async with with_profiles(configured, client) as profiles, asyncio.TaskGroup() as group:
+        operator = group.create_task(run_operator(client, settings, profiles=profiles))
         while await asyncio.to_thread(sys.stdin.readline):
             numbers = {"sent": transport.sent, "cpu": time.process_time(), "memory": memory(), "peak": peak_memory()}
             print(json.dumps(numbers), flush=True)
@@ -56,4 +63,4 @@ async def _main(kubeconfig: str) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(_main(sys.argv[1]))
+    uvloop.run(_main(sys.argv[1], Path(sys.argv[2]) if sys.argv[2:] else None))

@@ -148,8 +148,8 @@ class NoControlPlane(RuntimeError):
 
 
 @contextmanager
-def control_plane(say: Say) -> Iterator[tuple[str, str]]:
-    """Run a control plane off the client's core; yields the administrator's kubeconfig, and where kubectl is."""
+def control_plane(say: Say, *, apart: bool = True) -> Iterator[tuple[str, str]]:
+    """Run a control plane, mostly off our core; yields the administrator's kubeconfig, and where kubectl is."""
     sys.path.append(str(Path(__file__).parent.parent / "tests"))
     from controlplane import AssetsMissing, ControlPlane, find
 
@@ -158,7 +158,8 @@ def control_plane(say: Say) -> Iterator[tuple[str, str]]:
     except AssetsMissing as missing:
         raise NoControlPlane(str(missing)) from missing
     ours = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, cores().servers)  # what is started now inherits it
+    if apart:
+        os.sched_setaffinity(0, cores().servers)  # what is started now inherits it
     running = ControlPlane(assets)
     try:
         running.start()

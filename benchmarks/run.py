@@ -1,6 +1,6 @@
-"""`make bench`: how fast Haulout's Kubernetes layer, its sandbox and its drains are, and how others compare.
+"""`make bench`: how fast Haulout's Kubernetes layer, sandbox, drains and profiles are, and how others compare.
 
-    python benchmarks/run.py [--only synthetic|sandbox|real|drains] [--quick]
+    python benchmarks/run.py [--only synthetic|sandbox|real|drains|profiles] [--quick]
 
 Prints the report and, if everything was measured at full size, keeps it in RESULTS.md.
 """
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import drains
+import profiles
 import real
 import sandbox
 import synthetic
@@ -17,6 +18,7 @@ from gauges import Neighbours
 from haulout.core.clock import RealClock
 from report import document
 
+PARTS = {"synthetic": synthetic, "sandbox": sandbox, "real": real, "drains": drains, "profiles": profiles}
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
@@ -32,18 +34,12 @@ def main() -> None:
     at, neighbours = clock.now(), Neighbours()
     complete = not (options.quick or options.only)
     sections = []
-    if options.only in (None, "synthetic"):
-        sections += synthetic.run(synthetic.QUICK if options.quick else synthetic.FULL, say)
-    if options.only in (None, "sandbox"):
-        sections += sandbox.run(sandbox.QUICK if options.quick else sandbox.FULL, say)
-    if options.only in (None, "real", "drains"):
+    for name in PARTS if options.only is None else (options.only,):
+        part = PARTS[name]
         try:
-            if options.only != "drains":
-                sections += real.run(real.QUICK if options.quick else real.FULL, say)
-            if options.only != "real":
-                sections += drains.run(drains.QUICK if options.quick else drains.FULL, say)
+            sections += part.run(part.QUICK if options.quick else part.FULL, say)
         except real.NoControlPlane as reason:
-            say(f"the real server is left out, and {RESULTS.name} stays as it is: {reason}")
+            say(f"{name} is left out, and {RESULTS.name} stays as it is: {reason}")
             complete = False
     report = document(sections, at=at, others=neighbours.share())
     print(report, end="")
@@ -52,10 +48,8 @@ def main() -> None:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Measure Haulout's Kubernetes layer and its sandbox.")
-    parser.add_argument(
-        "--only", choices=("synthetic", "sandbox", "real", "drains"), help="measure one part; RESULTS.md stays as it is"
-    )
+    parser = argparse.ArgumentParser(description="Measure how fast Haulout is.")
+    parser.add_argument("--only", choices=PARTS, help="measure one part; RESULTS.md stays as it is")
     parser.add_argument("--quick", action="store_true", help="a small run to see that it works; the same")
     return parser.parse_args()
 

@@ -1,0 +1,48 @@
+"""The operator in a process of its own, seen from outside: started, asked for its numbers, ended."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+from haulout.app.manifests import FRUGAL
+
+Numbers = dict[str, float]
+
+
+class Operator:
+    """A running operator."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+
+    async def numbers(self) -> Numbers:
+        """Return how many requests it has sent, the seconds of the processor it has used, its memory and its peak."""
+        if self._process.stdin is None or self._process.stdout is None:
+            raise RuntimeError("the operator was started without a way to ask it")
+        self._process.stdin.write(b"\n")
+        numbers: Numbers = json.loads(await self._process.stdout.readline())
+        return numbers
+
+
+@asynccontextmanager
+async def operator(kubeconfig: str, *, config: Path | None = None) -> AsyncIterator[Operator]:
+    """Run one with the environment of its Deployment; with the profiles of a configuration, if there is one."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        str(Path(__file__).with_name("operating.py")),
+        kubeconfig,
+        *(() if config is None else (str(config),)),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, **FRUGAL},
+    )
+    try:
+        yield Operator(process)
+    finally:
+        process.kill()
+        await process.wait()
