@@ -15,6 +15,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from haulout.core import gotime
@@ -50,6 +51,7 @@ class Data:
     notifications: Mapping[str, GoTime] = field(default_factory=dict)  # by instance: when it was sent last
 
 
+@lru_cache(maxsize=256)  # each step of a node reads the same text several times
 def parse(text: str | None) -> Data:
     """Return what an annotation holds; none and an empty one hold nothing. Raises `DataError`.
 

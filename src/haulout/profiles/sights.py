@@ -5,10 +5,13 @@ counts; and an answer brings no node back of which the watch has told that it is
 write rests on it, though the watch may not have told yet: this is how limits on the number of nodes in maintenance hold
 within one process. (Between processes it is the ledger, `haulout.kube.ledger`.)
 
-A change is told with its topics: what about it may concern other nodes.
+A change is told with its topics: what about it may concern other nodes. Most states of a node differ in nothing that
+anybody here reads, since a kubelet has only said again that all is well: these are taken, and not told.
 """
 
 from collections.abc import Callable, Collection, Mapping
+
+import msgspec
 
 from haulout.kube.cache import revision
 from haulout.kube.objects import Node
@@ -100,7 +103,8 @@ class NodeSights:
                 rows[row.key] = row
             else:
                 rows.pop(row.key, None)
-        self._changed(row.key, _topics(known, row), by_us)
+        if known is None or not _is_as_before(known.node, node):
+            self._changed(row.key, _topics(known, row), by_us)
 
     def _drop(self, row: _Row) -> None:
         self._store.drop(row.key)
@@ -116,6 +120,12 @@ class NodeSights:
             return _Row(node, self._read(data))
         except ValueError as error:
             return _Row(node, {}, str(error))
+
+
+def _is_as_before(old: Node, new: Node) -> bool:
+    """Tell whether two states of a node differ in nothing but their version."""
+    metadata = msgspec.structs.replace(new.metadata, resource_version=old.resource_version)
+    return metadata == old.metadata and new.spec == old.spec and new.status == old.status
 
 
 def _topics(old: _Row | None, new: _Row | None) -> frozenset[str]:

@@ -110,8 +110,18 @@ def test_a_change_is_told_by_the_labels_that_changed() -> None:
     assert told.topics == {topics.label("a"), topics.label("c")}
     sights.follow(None, node(3, a="2", b="1"))
     assert told.topics == {topics.label("c")}
-    sights.follow(None, node(4, a="2", b="1"))
+    sights.follow(None, node(4, annotations={"whatever": "it says"}, a="2", b="1"))
     assert told.topics == frozenset()
+
+
+def test_a_state_that_differs_in_nothing_is_taken_and_not_told() -> None:
+    sights, told = seeing()
+    sights.follow(None, node(1, a="1"))
+    sights.follow(None, node(2, a="1"))
+    assert len(told) == 1
+    found = sights.get("n1")
+    assert found is not None
+    assert found.node.resource_version == "2"
 
 
 def test_a_change_of_the_data_is_one_of_states() -> None:
