@@ -18,7 +18,8 @@ from haulout.kube.patches import json_patch, merge_patch, replace
 from haulout.kube.resources import SECRETS
 from haulout.web import registration
 from haulout.web.injection import CONFIGURATIONS
-from haulout.web.webhook import SelfMade, Webhook, WebhookSettings
+from haulout.web.webhook import Webhook
+from haulout.web.wishes import SelfMade, WebhookSettings
 from support.backends import a_real_cluster
 from support.certificates import Authority
 from support.eventually import eventually

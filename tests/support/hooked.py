@@ -27,7 +27,8 @@ from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, def
 from haulout.sandbox.apiserver.webhook_callers import service_url
 from haulout.web import registration
 from haulout.web.injection import CONFIGURATIONS
-from haulout.web.webhook import SelfMade, Webhook, WebhookSettings
+from haulout.web.webhook import Webhook
+from haulout.web.wishes import SelfMade, WebhookSettings
 from support.backends import Cluster, Sandbox
 from support.builders import a_node, a_pod
 from support.eventually import eventually

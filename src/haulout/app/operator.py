@@ -15,6 +15,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import TYPE_CHECKING
 
 from haulout.app.profiles import Profiles, see_to_profiles
 from haulout.errors import KubeError, LeadershipLost
@@ -25,7 +26,10 @@ from haulout.kube.leader import LeaderElection
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance.controller import Controller, HandOver, Settings
 from haulout.web import health
-from haulout.web.webhook import Webhook, WebhookSettings
+from haulout.web.wishes import WebhookSettings
+
+if TYPE_CHECKING:
+    from haulout.web.webhook import Webhook
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +55,7 @@ class OperatorSettings:
 
 async def run_operator(client: Client, settings: OperatorSettings, *, profiles: Profiles | None = None) -> None:
     """Serve what every replica serves, and stand for leadership; until cancelled."""
-    webhook = None if settings.webhook is None else Webhook(client, settings.webhook)
+    webhook = None if settings.webhook is None else _webhook(client, settings.webhook)
     async with AsyncExitStack() as stack:
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if webhook is not None:
@@ -62,6 +66,12 @@ async def run_operator(client: Client, settings: OperatorSettings, *, profiles: 
             check = (lambda: ()) if webhook is None else webhook.unready
             await stack.enter_async_context(health.serving(check, port=settings.health_port))
         await stand(client, settings, profiles=profiles)
+
+
+def _webhook(client: Client, settings: WebhookSettings) -> "Webhook":
+    from haulout.web.webhook import Webhook  # its library for certificates takes eight megabytes
+
+    return Webhook(client, settings)
 
 
 async def stand(client: Client, settings: OperatorSettings, *, profiles: Profiles | None = None) -> None:

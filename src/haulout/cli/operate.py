@@ -21,7 +21,7 @@ from haulout.kube.network.config import IN_CLUSTER, Connection
 from haulout.maintenance import lease
 from haulout.profiles.outside import Network
 from haulout.web import health
-from haulout.web.webhook import WebhookSettings, certificate_from
+from haulout.web.wishes import WebhookSettings, certificate_from
 
 log = logging.getLogger(__name__)
 

@@ -10,7 +10,6 @@ import logging
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from tempfile import gettempdir
 from typing import NoReturn
 
 from haulout.core.clock import Clock
@@ -44,12 +43,11 @@ class Files:
         return f"{self.certificate} and {self.key}"
 
 
-# Where the Operator Lifecycle Manager mounts them, and where controller-runtime looks for them.
+# Where the Operator Lifecycle Manager mounts them.
 OLM = Files(
     Path("/apiserver.local.config/certificates/apiserver.crt"),
     Path("/apiserver.local.config/certificates/apiserver.key"),
 )
-DEFAULT_FOLDER = Path(gettempdir(), "k8s-webhook-server", "serving-certs")
 
 
 class FolderSource:

@@ -1,6 +1,6 @@
 """The webhook in one piece: its certificate, its server, and how it is doing.
 
-    webhook = Webhook(client, WebhookSettings(namespace="haulout"))
+    webhook = Webhook(client, WebhookSettings(namespace="haulout"))     # of `haulout.web.wishes`
     async with asyncio.TaskGroup() as group:
         group.create_task(webhook.run())
 
@@ -11,80 +11,20 @@ kept for the leader. A certificate is all that is waited for; without one there 
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Protocol
 
 from haulout.core.clock import Clock
-from haulout.errors import UsageError
 from haulout.kube.client import Client
 from haulout.web import registration
-from haulout.web.folders import DEFAULT_FOLDER, OLM, Files, FolderSource
+from haulout.web.folders import OLM, Files, FolderSource
 from haulout.web.injection import Registration
 from haulout.web.presented import Presented
 from haulout.web.secrets import GivenSecret, OwnSecret, Place
 from haulout.web.server import WebhookServer
 from haulout.web.validator import Validator
+from haulout.web.wishes import DEFAULT_FOLDER, CertificateFrom, Folder, SelfMade, UserSecret, WebhookSettings
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Automatic:
-    """What the Operator Lifecycle Manager mounts; else what is in the default folder; else made by ourselves."""
-
-
-@dataclass(frozen=True, slots=True)
-class Folder:
-    """`tls.crt` and `tls.key` in a folder."""
-
-    path: Path = DEFAULT_FOLDER
-
-
-@dataclass(frozen=True, slots=True)
-class UserSecret:
-    """A Secret in our namespace that somebody else looks after."""
-
-    name: str
-
-
-@dataclass(frozen=True, slots=True)
-class SelfMade:
-    """A Secret in our namespace that we make, and renew."""
-
-    secret: str = registration.OWN_SECRET
-
-
-CertificateFrom = Automatic | Folder | UserSecret | SelfMade
-
-
-def certificate_from(text: str) -> CertificateFrom:
-    """Return what a user means by `auto`, `self`, `folder:PATH` or `secret:NAME`."""
-    kind, _, value = text.partition(":")
-    match kind, value:
-        case "auto", "":
-            return Automatic()
-        case "self", "":
-            return SelfMade()
-        case "folder", path if path:
-            return Folder(Path(path))
-        case "secret", name if name:
-            return UserSecret(name)
-    raise UsageError(f"a certificate from {text!r}: expected auto, self, folder:PATH or secret:NAME")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookSettings:
-    """Where the webhook listens, how it is reached, and where its certificate comes from."""
-
-    host: str | None = None  # all addresses
-    port: int = registration.PORT
-    service: str = registration.SERVICE
-    namespace: str = registration.NAMESPACE
-    more_hosts: tuple[str, ...] = ()  # it is reached as, when its registration has a URL
-    configuration: str = registration.CONFIGURATION
-    certificate: CertificateFrom = Automatic()
-    guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift; there it is always guarded
 
 
 class _Source(Protocol):

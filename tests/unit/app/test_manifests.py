@@ -88,9 +88,14 @@ def test_without_an_image_only_the_definitions_can_be_had(capsys: pytest.Capture
 
 
 @pytest.mark.real_time
-def test_the_command_line_does_not_load_what_it_does_not_need() -> None:
-    program = (
-        "import sys; import haulout.cli; print(*sorted(m for m in sys.modules if m.startswith(('rich', 'aiohttp'))))"
-    )
+@pytest.mark.parametrize(
+    ("module", "heavy"),
+    [
+        pytest.param("haulout.cli", ("rich", "aiohttp"), id="the command line"),
+        pytest.param("haulout.cli.operate", ("rich", "cryptography"), id="the operator without a webhook"),
+    ],
+)
+def test_nothing_is_loaded_that_is_not_needed(module: str, heavy: tuple[str, ...]) -> None:
+    program = f"import sys; import {module}; print(*sorted(m for m in sys.modules if m.startswith({heavy})))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.split() == []

@@ -23,7 +23,8 @@ from haulout.sandbox.apiserver import ApiServer
 from haulout.sandbox.apiserver.webhook_callers import HttpsCaller
 from haulout.web import folders, health, registration, webhook
 from haulout.web.injection import CONFIGURATIONS
-from haulout.web.webhook import Automatic, Folder, SelfMade, UserSecret, Webhook, WebhookSettings, certificate_from
+from haulout.web.webhook import Webhook
+from haulout.web.wishes import Automatic, Folder, SelfMade, UserSecret, WebhookSettings, certificate_from
 from support.backends import Sandbox
 from support.builders import a_node
 from support.certificates import Authority

@@ -1,0 +1,71 @@
+"""What can be wished for of the webhook: where it listens, and where its certificate comes from.
+
+Apart from the webhook itself, whose library for certificates takes some megabytes that only those need who serve it.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import gettempdir
+
+from haulout.errors import UsageError
+from haulout.web import registration
+
+DEFAULT_FOLDER = Path(gettempdir(), "k8s-webhook-server", "serving-certs")  # where controller-runtime looks
+
+
+@dataclass(frozen=True, slots=True)
+class Automatic:
+    """What the Operator Lifecycle Manager mounts; else what is in the default folder; else made by ourselves."""
+
+
+@dataclass(frozen=True, slots=True)
+class Folder:
+    """`tls.crt` and `tls.key` in a folder."""
+
+    path: Path = DEFAULT_FOLDER
+
+
+@dataclass(frozen=True, slots=True)
+class UserSecret:
+    """A Secret in our namespace that somebody else looks after."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class SelfMade:
+    """A Secret in our namespace that we make, and renew."""
+
+    secret: str = registration.OWN_SECRET
+
+
+CertificateFrom = Automatic | Folder | UserSecret | SelfMade
+
+
+def certificate_from(text: str) -> CertificateFrom:
+    """Return what a user means by `auto`, `self`, `folder:PATH` or `secret:NAME`."""
+    kind, _, value = text.partition(":")
+    match kind, value:
+        case "auto", "":
+            return Automatic()
+        case "self", "":
+            return SelfMade()
+        case "folder", path if path:
+            return Folder(Path(path))
+        case "secret", name if name:
+            return UserSecret(name)
+    raise UsageError(f"a certificate from {text!r}: expected auto, self, folder:PATH or secret:NAME")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookSettings:
+    """Where the webhook listens, how it is reached, and where its certificate comes from."""
+
+    host: str | None = None  # all addresses
+    port: int = registration.PORT
+    service: str = registration.SERVICE
+    namespace: str = registration.NAMESPACE
+    more_hosts: tuple[str, ...] = ()  # it is reached as, when its registration has a URL
+    configuration: str = registration.CONFIGURATION
+    certificate: CertificateFrom = Automatic()
+    guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift; there it is always guarded
