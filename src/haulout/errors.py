@@ -10,6 +10,7 @@
     ├── OutsideError                something outside of the cluster did not answer, or said no
     │   └── Unsendable              what is to be told makes no sense: trying again is of no use
     ├── LeadershipLost              a write was refused because this process may no longer lead
+    ├── HandOver                    this process sits on a node that is to be emptied: another should lead
     ├── LockHeld                    somebody else holds the named lock: who, and until when
     └── KubeError                   talking to a cluster failed
         ├── CredentialsError        no credentials could be had (exec plugin, token file, certificate)
@@ -109,6 +110,10 @@ class Unsendable(OutsideError):
 
 class LeadershipLost(HauloutError):
     """A write was refused because this process may no longer lead."""
+
+
+class HandOver(HauloutError):
+    """This process sits on a node that is about to be emptied, and another should lead."""
 
 
 class LockHeld(HauloutError):

@@ -11,6 +11,7 @@ import asyncio
 import json
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from haulout.drain import cordon
@@ -81,6 +82,10 @@ class Around(Surroundings):
     def post(self, sending: Sending, node: NodeSight) -> None:
         """Ring."""
         self._phone.rang.append((node.node.name, sending.instance, sending.state))
+
+    async def settle(self, within: timedelta) -> None:
+        """Have nothing under way."""
+        del within
 
     def _tell(self, old: Lease | None, new: Lease | None) -> None:
         if found := new or old:

@@ -3,28 +3,31 @@
 It leads under the name that the Node Maintenance Operator leads under, so that an old one in the same namespace and a
 new one never work at once.
 
-With a configuration of profiles it sees to these as well: see `haulout.app.profiles`.
+With a configuration of profiles it sees to these as well: see `haulout.app.profiles`. Should that part break it is
+started again by itself, and maintenances go on.
 
-A leader whose own node is to be drained gives way first: it would evict itself in the middle of its work. If nobody
-else comes forward it goes on, and its successor, which will have to start somewhere else, continues.
+A leader whose own node is to be drained, on whoever's behalf, gives way first: it would evict itself in the middle of
+its work. If nobody else comes forward it goes on, and its successor, which must start somewhere else, continues.
 """
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from haulout.app.announcing import Announcer
 from haulout.app.profiles import Profiles, see_to_profiles
-from haulout.errors import KubeError, LeadershipLost
+from haulout.errors import HandOver, KubeError, LeadershipLost
 from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.leader import LeaderElection
 from haulout.maintenance import lease as node_lease
-from haulout.maintenance.controller import Controller, HandOver, Settings
+from haulout.maintenance.controller import Controller, Settings
 from haulout.web import health
 from haulout.web.wishes import WebhookSettings
 
@@ -61,10 +64,11 @@ async def run_operator(client: Client, settings: OperatorSettings, *, profiles: 
         if webhook is not None:
             group.create_task(webhook.run())
         if profiles is not None:
-            group.create_task(profiles.configured.run())
+            group.create_task(profiles.reading.run(profiles.configured.run, client=client))
         if settings.health_port is not None:
             check = (lambda: ()) if webhook is None else webhook.unready
-            await stack.enter_async_context(health.serving(check, port=settings.health_port))
+            troubles = (lambda: ()) if profiles is None else profiles.troubles
+            await stack.enter_async_context(health.serving(check, troubles=troubles, port=settings.health_port))
         await stand(client, settings, profiles=profiles)
 
 
@@ -92,25 +96,45 @@ async def _lead(client: Client, *, settings: OperatorSettings, own_node: str, pr
     events = EventRecorder(client, instance=settings.identity, controller=_REPORTER)
     how = Settings(lease_namespace=settings.lease_namespace, own_node=own_node, guard_quorum=settings.guard_quorum)
     controller = Controller(client, events=events, settings=how)
-    handed_over: HandOver | None = None
     async with asyncio.TaskGroup() as group:
         telling = group.create_task(events.run())
-        beside = None if profiles is None else group.create_task(_see_to(client, profiles, settings))
+        works = [group.create_task(_until_handed_over(controller.run()))]
+        if profiles is not None:
+            announcer = Announcer(client, events, settings.namespace)
+            seeing = _see_to(client, profiles, settings, own_node=own_node, announcer=announcer)
+            works.append(group.create_task(_until_handed_over(seeing)))
         try:
-            await controller.run()
-        except HandOver as error:
-            handed_over = error
+            done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            if beside is not None:
-                beside.cancel()
+            for work in works:
+                work.cancel()
+            await asyncio.wait(works)
             await events.flush(_LAST_WORDS)
             telling.cancel()
-    if handed_over is not None:
-        raise handed_over
+    raise done.pop().result()
 
 
-async def _see_to(client: Client, profiles: Profiles, settings: OperatorSettings) -> None:
-    await see_to_profiles(client, profiles, namespace=settings.namespace, identity=settings.identity)
+async def _until_handed_over(work: Coroutine[Any, Any, None]) -> HandOver:
+    """Do what has no end but this one; its errors end the leader."""
+    try:
+        await work
+    except HandOver as error:
+        return error
+    raise RuntimeError("a part of the operator has ended, and nobody told it to")
+
+
+async def _see_to(
+    client: Client, profiles: Profiles, settings: OperatorSettings, *, own_node: str, announcer: Announcer
+) -> None:
+    async def work() -> None:
+        await see_to_profiles(
+            client, profiles, namespace=settings.namespace, identity=settings.identity, own_node=own_node
+        )
+
+    async def tell(note: str) -> None:
+        await announcer.warn(note, reason="ProfilesBroke", action="SeeToProfiles")
+
+    await profiles.part.run(work, client=client, tell=tell)
 
 
 async def _has_successor(client: Client, settings: OperatorSettings) -> bool:

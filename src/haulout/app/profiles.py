@@ -11,17 +11,18 @@ A SAP maintenance-controller that runs without `--enable-leader-election` holds 
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 
+from haulout.app.announcing import Announcer
 from haulout.app.configured import Configured
-from haulout.errors import ConfigErrors, KubeError, LeadershipLost
+from haulout.app.parts import Part
+from haulout.errors import HandOver, LeadershipLost
 from haulout.kube.client import Client
-from haulout.kube.events import EventRecorder, reference
+from haulout.kube.events import EventRecorder
 from haulout.kube.leader import LeaderElection
 from haulout.kube.objects import RawObject
-from haulout.kube.resources import NAMESPACES
 from haulout.profiles.controller import Controller, Settings
 from haulout.profiles.info import Info, as_json
 from haulout.profiles.plugin import Outside
@@ -42,6 +43,12 @@ class Profiles:
     configured: Configured
     outside: Outside
     info: Info | None = None  # what was decided; None while another sees to them
+    part: Part = field(default_factory=partial(Part, "profiles"))
+    reading: Part = field(default_factory=partial(Part, "following the configuration"))
+
+    def troubles(self) -> tuple[str, ...]:
+        """Return what somebody should look after."""
+        return tuple(it.trouble for it in (self.part, self.reading) if it.trouble)
 
     def infos(self) -> list[RawObject] | None:
         """Return what `/api/v1/info` answers; None while another sees to profiles."""
@@ -50,9 +57,15 @@ class Profiles:
         return as_json(self.info.all(), label_filter=self.configured.configuration.label_filter)
 
 
-async def see_to_profiles(client: Client, profiles: Profiles, *, namespace: str, identity: str) -> None:
-    """See to profiles whenever no SAP maintenance-controller does; until cancelled."""
-    lead = partial(_lead, profiles=profiles, namespace=namespace, identity=identity)
+async def see_to_profiles(
+    client: Client, profiles: Profiles, *, namespace: str, identity: str, own_node: str = ""
+) -> None:
+    """See to profiles whenever no SAP maintenance-controller does; until cancelled.
+
+    Raises `HandOver` when a profile is about to drain `own_node`, on which this process runs.
+    """
+    settings = Settings(namespace=namespace, own_node=own_node)
+    lead = partial(_lead, profiles=profiles, settings=settings, identity=identity)
     while True:
         election = LeaderElection(
             client, name=LEASE, namespace=namespace, identity=identity, on_new_leader=partial(_tell_who, identity)
@@ -64,29 +77,36 @@ async def see_to_profiles(client: Client, profiles: Profiles, *, namespace: str,
         await client.clock.sleep(_STANDS_AGAIN_AFTER)
 
 
-async def _lead(client: Client, *, profiles: Profiles, namespace: str, identity: str) -> None:
+async def _lead(client: Client, *, profiles: Profiles, settings: Settings, identity: str) -> None:
     events = EventRecorder(client, instance=identity, controller=_REPORTER)
     made: list[Surroundings] = []
+    handed_over: HandOver | None = None
 
     def surround(controller: Controller) -> Surroundings:
         made.append(Surroundings(controller, client, outside=profiles.outside))
         return made[0]
 
-    controller = Controller(client, events=events, settings=Settings(namespace=namespace), surroundings=surround)
+    controller = Controller(client, events=events, settings=settings, surroundings=surround)
     async with asyncio.TaskGroup() as group:
         telling = group.create_task(events.run())
-        group.create_task(_go_by(profiles.configured, controller, made[0], _Announcer(client, events, namespace)))
+        announcer = Announcer(client, events, settings.namespace)
+        following = group.create_task(_go_by(profiles.configured, controller, made[0], announcer))
         profiles.info = controller.info
         try:
             await controller.run()
+        except HandOver as error:
+            handed_over = error
         finally:
             profiles.info = None
+            following.cancel()
             await events.flush(_LAST_WORDS)
             telling.cancel()
+    if handed_over is not None:
+        raise handed_over
 
 
 async def _go_by(
-    configured: Configured, controller: Controller, surroundings: Surroundings, announcer: "_Announcer"
+    configured: Configured, controller: Controller, surroundings: Surroundings, announcer: Announcer
 ) -> None:
     """Have the controller go by the configuration as it is, until cancelled."""
     used, told = None, None
@@ -99,32 +119,9 @@ async def _go_by(
         if configured.problem is not told:
             told = configured.problem
             if told is not None:
-                await announcer.tell_refusal(told)
+                note = f"{told}; the last good configuration stays in force"
+                await announcer.warn(note, reason="ConfigurationRefused", action="LoadConfiguration")
         await configured.news()
-
-
-class _Announcer:
-    """Tells of the configuration by events about the operator's namespace: `kubectl get events` shows them."""
-
-    def __init__(self, client: Client, events: EventRecorder, namespace: str) -> None:
-        self._client = client
-        self._events = events
-        self._namespace = namespace
-
-    async def tell_refusal(self, problem: ConfigErrors) -> None:
-        """Tell that the file is broken."""
-        try:
-            about = await self._client.get(NAMESPACES, self._namespace)
-        except KubeError as error:
-            log.warning("no event tells that the configuration is broken: %s", error)
-            return
-        self._events.record(
-            reference(NAMESPACES, about),
-            type="Warning",
-            reason="ConfigurationRefused",
-            note=f"{problem}; the last good configuration stays in force",
-            action="LoadConfiguration",
-        )
 
 
 def _tell_who(identity: str, leader: str) -> None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from haulout.drain.keeper import Drains
-from haulout.errors import Conflict, HauloutError, KubeError, LockHeld, NotFound
+from haulout.errors import Conflict, HandOver, HauloutError, KubeError, LeadershipLost, NotFound
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.objects import Lease, Node
@@ -40,10 +40,6 @@ _MOST_CONFLICTS = 5  # before the others are left alone for a while
 _TOLD_WITHIN = timedelta(seconds=10)
 _RETRIED_WITHIN = timedelta(minutes=6)  # the queue waits no longer than that after a failure
 _WORKERS = 64  # a maintenance that stops a drain waits for its answers
-
-
-class HandOver(HauloutError):
-    """This process sits on a node that is about to be emptied, and another should lead."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -191,10 +187,12 @@ class Controller:
                     if conflicts >= _MOST_CONFLICTS:
                         raise
                     maintenance = await self._sight.refresh(maintenance)
-        except (KubeError, LockHeld) as error:
-            await self._tell_failure(replace(seen, maintenance=maintenance), decision, error)
+            raise RuntimeError(f"NodeMaintenance {maintenance.name} goes in circles; the last step was {decision.step}")
+        except (HandOver, LeadershipLost, MaintenanceGone):
             raise
-        raise RuntimeError(f"NodeMaintenance {maintenance.name} goes in circles; the last step was {decision.step}")
+        except Exception as error:
+            await self._tell_failure(replace(seen, maintenance=maintenance), decision, error)
+            raise  # the queue backs off, for this maintenance alone
 
     async def _look(self, maintenance: NodeMaintenance) -> Seen:
         name = maintenance.node
@@ -280,11 +278,12 @@ class Controller:
         self._teller.changes(maintenance, status)
         return None
 
-    async def _tell_failure(self, seen: Seen, decision: Decision, error: HauloutError) -> None:
+    async def _tell_failure(self, seen: Seen, decision: Decision, error: Exception) -> None:
         """Say in the status what went wrong, as far as that is possible."""
-        self._teller.fails_for_now(seen.maintenance, str(error))
+        problem = str(error) if isinstance(error, HauloutError) else f"a defect in the operator: {error!r}"
+        self._teller.fails_for_now(seen.maintenance, problem)
         decided = replace(decision, step=None, wakes_at=seen.now + _RETRIED_WITHIN)
-        report = describe(seen, decided, error=str(error), lease_namespace=self.settings.lease_namespace)
+        report = describe(seen, decided, error=problem, lease_namespace=self.settings.lease_namespace)
         try:
             await self._tell_status(seen.maintenance, report.status)
         except (KubeError, MaintenanceGone) as another:

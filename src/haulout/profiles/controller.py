@@ -16,10 +16,10 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
-from haulout.errors import Conflict, HauloutError, NotFound
+from haulout.errors import Conflict, HandOver, HauloutError, LeadershipLost, NotFound
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 _MOST_STEPS = 20  # in a row: more would mean that profiles go in circles
 _WORKERS = 32
+_LAST_WORDS = timedelta(seconds=5)  # for notifications that are on their way when another is to go on
 
 
 class GoesInCircles(HauloutError):
@@ -68,12 +69,17 @@ class Surroundings(Protocol):
         """Send a notification; it is written down that it was sent."""
         ...
 
+    async def settle(self, within: timedelta) -> None:
+        """Return when what was posted is sent, or after `within`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """What can differ from one installation to the next."""
 
     namespace: str  # of the operator: where ledgers are
+    own_node: str = ""  # hand over before it is drained; empty: never
 
 
 class Controller:
@@ -99,19 +105,38 @@ class Controller:
         self._cache: Cache[Node] = Cache(client, Selection(NODES), row=as_is)
         self._nodes = NodeSights(data.entries_of, changed=self._note_change)
         self._performer = Performer(
-            client, self._nodes, namespace=settings.namespace, write=_written, changed=self._queue.add
+            client,
+            self._nodes,
+            namespace=settings.namespace,
+            write=_written,
+            changed=self._queue.add,
+            before_drain=self._hand_over_if_on,
         )
         self._surroundings = surroundings(self)
         self._taking = asyncio.Lock()
+        self._own_node = settings.own_node
+        self._is_handing_over = asyncio.Event()
 
     async def run(self) -> None:
-        """Work until cancelled."""
+        """Work until cancelled; raises `HandOver` when another process should go on."""
         async with asyncio.TaskGroup() as group:
-            for run in (self._cache.run, self._performer.run, self._surroundings.run):
-                group.create_task(_endless(run))
+            runs = (self._cache.run, self._performer.run, self._surroundings.run)
+            background = [group.create_task(_endless(run)) for run in runs]
             await self._cache.wait_synced()
             self._cache.subscribe(self._nodes.follow)
-            await self._queue.run()
+            working = group.create_task(self._queue.run())
+            await self._is_handing_over.wait()
+            working.cancel()
+            await self._surroundings.settle(_LAST_WORDS)
+            for task in background:
+                task.cancel()
+        raise HandOver(f"this process runs on node {self._own_node}, which a profile is about to drain")
+
+    def _hand_over_if_on(self, node: str) -> None:
+        """Give way to another process before the node is emptied on which this one runs."""
+        if node == self._own_node:
+            self._is_handing_over.set()
+            raise HandOver(f"node {node} is to be drained by another process")
 
     def use(self, configuration: Configuration) -> None:
         """Go on by this configuration: all nodes are looked at again."""
@@ -139,6 +164,28 @@ class Controller:
     # One node
 
     async def _work(self, name: str) -> datetime | None:
+        try:
+            wakes_at = await self._look_at(name)
+        except (HandOver, LeadershipLost):
+            raise
+        except Exception as error:
+            self._tell_failure(name, error)
+            raise  # the queue backs off, for this node alone
+        self.teller.works(name)
+        return wakes_at
+
+    def _tell_failure(self, name: str, error: Exception) -> None:
+        """Say of a node that nothing can be done about it for now, and why."""
+        sight = self._nodes.get(name)
+        if sight is None:
+            return
+        why = self.teller.fails(sight.node, error)
+        known = self.info.get(name)
+        reports = () if known is None else known.reports
+        self.info.note(NodeInfo(sight.node, tuple(replace(it, error=why) for it in reports), self._clock.now(), None))
+
+    async def _look_at(self, name: str) -> datetime | None:
+        """Take steps until there is nothing more to do; return when to look again."""
         conflict: Conflict | None = None
         for _ in range(_MOST_STEPS):
             sight, configuration = self._nodes.get(name), self._configuration

@@ -34,6 +34,7 @@ class Mailroom:
         self._teller = teller
         self._poster = Poster(outside, clock=client.clock, random=client.random, tell=self._tell)
         self._group: asyncio.TaskGroup | None = None
+        self._asking: set[asyncio.Task[None]] = set()  # for the nodes that messages are about
 
     async def run(self) -> None:
         """Send what is posted, until cancelled."""
@@ -53,7 +54,17 @@ class Mailroom:
         elif self._group is None:
             self._teller.not_sent(sight.node, sending.instance, "this process ends before it could be sent")
         else:
-            self._group.create_task(self._send(sending, sight, notification))
+            task = self._group.create_task(self._send(sending, sight, notification))
+            self._asking.add(task)
+            task.add_done_callback(self._asking.discard)
+
+    async def settle(self, within: timedelta) -> None:
+        """Return when nothing waits to be sent, or after `within`: for a last moment before the end."""
+        began = self._client.clock.monotonic()
+        if self._asking:
+            await asyncio.wait(self._asking, timeout=within.total_seconds())
+        left = within - timedelta(seconds=self._client.clock.monotonic() - began)
+        await self._poster.settle(max(left, timedelta()))
 
     async def _send(self, sending: Sending, sight: NodeSight, notification: Notification) -> None:
         try:

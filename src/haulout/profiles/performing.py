@@ -30,7 +30,10 @@ Write = Callable[[Result, str], str]
 
 
 class Performer:
-    """Does what a step says; `write` makes the data annotation of a result and what it was before."""
+    """Does what a step says; `write` makes the data annotation of a result and what it was before.
+
+    `before_drain` hears of a node before its pods are asked to leave, and may raise.
+    """
 
     def __init__(
         self,
@@ -40,10 +43,12 @@ class Performer:
         namespace: str,
         write: Write,
         changed: Callable[[str], object],
+        before_drain: Callable[[str], object] = lambda _: None,
     ) -> None:
         self._client = client
         self._nodes = nodes
         self._write = write
+        self._before_drain = before_drain
         self._claims = Claims(client, namespace=namespace, limit=self._limit)
         self._in_hand: dict[str, dict[tuple[str, str], datetime]] = {}  # by node: leases, and until when they are its
         self._drains = Drains(client, changed=lambda key: changed(key.partition(_GAP)[0]))
@@ -131,6 +136,7 @@ class Performer:
             await self._drains.stop(key)
             kept = None
         if kept is None:
+            self._before_drain(node.name)
             self._drains.start(key, node, policy, owner=Owner(name=key.replace(_GAP, ".")))
         elif kept.policy != policy:
             self._drains.change(key, policy)

@@ -135,6 +135,10 @@ class Surroundings:
         if self._configuration is not None:
             self._mailroom.post(sending, node, self._configuration)
 
+    async def settle(self, within: timedelta) -> None:
+        """Return when what was posted is sent, or after `within`."""
+        await self._mailroom.settle(within)
+
     # As what checks see asks
 
     def cache(self, source: Source, *, asked_by: str) -> Cache[Any] | None:

@@ -5,6 +5,7 @@ Failures are Warnings. One that is the same as before is logged once; the record
 
 import logging
 
+from haulout.errors import Conflict, HauloutError, ServerFailure, TooManyRequests, Unreachable
 from haulout.kube.events import EventRecorder, EventType, reference
 from haulout.kube.objects import Node
 from haulout.kube.resources import NODES
@@ -13,6 +14,8 @@ from haulout.profiles.steps import ProfileReport
 log = logging.getLogger(__name__)
 
 _ACTION = "ChangeMaintenanceState"
+_PASSING = (Conflict, ServerFailure, TooManyRequests, Unreachable)  # is over by itself, mostly
+_FAILING = " "  # instead of the name of a profile: no profile has it
 
 
 class Teller:
@@ -55,6 +58,19 @@ class Teller:
     def readable(self, node: str) -> None:
         """Note that the data of a node can be read."""
         self._failures.pop((node, ""), None)
+
+    def fails(self, node: Node, error: Exception) -> str:
+        """Tell that a step of a node could not be taken, and return why; what passes by itself makes no event."""
+        problem = str(error) if isinstance(error, HauloutError) else f"a defect in the operator: {error!r}"
+        why = f"nothing is done about the node for now: {problem}"
+        if not isinstance(error, _PASSING) and self._failures.get((node.name, _FAILING)) != why:
+            self._failures[node.name, _FAILING] = why
+            self._record(node, "Warning", "MaintenanceStepFailed", why)
+        return why
+
+    def works(self, node: str) -> None:
+        """Note that steps of a node can be taken."""
+        self._failures.pop((node, _FAILING), None)
 
     def not_sent(self, node: Node, instance: str, problem: str) -> None:
         """Tell that a notification could not be sent."""

@@ -1,7 +1,8 @@
 """Whether we are well, for kubelets: `/healthz` and `/readyz` over plain HTTP.
 
 `/healthz` answers for as long as the event loop turns; that is what a restart can mend. `/readyz` says what a check
-that somebody else brought says: 200 and `ok`, or 503 and the reasons, a line each.
+that somebody else brought says: 200 and `ok`, or 503 and the reasons, a line each. What somebody should look after
+though we can be used is told after the `ok`: with a 503 Kubernetes would take us out of service as a whole.
 """
 
 import contextlib
@@ -20,7 +21,9 @@ Check = Callable[[], Sequence[str]]
 
 
 @contextlib.asynccontextmanager
-async def serving(check: Check, *, host: str | None = None, port: int = PORT) -> AsyncIterator[int]:
+async def serving(
+    check: Check, *, troubles: Check = tuple, host: str | None = None, port: int = PORT
+) -> AsyncIterator[int]:
     """Answer while the context lasts; yields the port."""
 
     async def alive(_: web.Request) -> web.Response:
@@ -28,9 +31,9 @@ async def serving(check: Check, *, host: str | None = None, port: int = PORT) ->
 
     async def ready(_: web.Request) -> web.Response:
         reasons = check()
-        if not reasons:
-            return web.Response(text="ok\n")
-        return web.Response(status=HTTPStatus.SERVICE_UNAVAILABLE, text="".join(f"{it}\n" for it in reasons))
+        status = HTTPStatus.SERVICE_UNAVAILABLE if reasons else HTTPStatus.OK
+        lines = (*(reasons or ("ok",)), *troubles())
+        return web.Response(status=status, text="".join(f"{it}\n" for it in lines))
 
     app = web.Application()
     app.router.add_get("/healthz", alive)

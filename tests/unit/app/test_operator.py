@@ -1,81 +1,33 @@
 """The operator as a whole: who leads, who takes over, and who gives way."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
 
 import yaml
 
-from haulout.app.configured import Configured
-from haulout.app.operator import LEADER_LEASE, OperatorSettings, run_operator
-from haulout.app.profiles import LEASE as PROFILES_LEASE
-from haulout.app.profiles import Profiles
+from haulout.app.operator import OperatorSettings, run_operator
 from haulout.core.clock import Clock
-from haulout.kube.client import Client
-from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
-from haulout.maintenance.resource import NODE_MAINTENANCES, definition
-from haulout.sandbox.processes import Process
-from support.draining import SHOP, Town, a_town, a_workload
-from support.outside import FakeOutside
+from haulout.maintenance.resource import definition
+from support.draining import SHOP, a_town, a_workload
+from support.replicas import (
+    HOME,
+    a_site,
+    both,
+    holders,
+    is_done,
+    leader,
+    maintenance,
+    node_state,
+    order,
+    replica,
+    replica_with_profiles,
+    writers,
+)
 
 SECOND = timedelta(seconds=1)
-HOME = "haulout"
-
-
-@asynccontextmanager
-async def a_site(clock: Clock, *nodes: str) -> AsyncIterator[Town]:
-    """Yield a cluster in which the operator could run."""
-    async with a_town(clock, *nodes) as town:
-        town.put(yaml.safe_load(definition()))
-        for name in (HOME, "default"):
-            town.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        yield town
-
-
-def replica(town: Town, name: str, *, node: str = "") -> Process:
-    """Start an operator that believes to be on a node."""
-    settings = OperatorSettings(namespace=HOME, identity=name, node=node)
-
-    async def program(client: Client) -> None:
-        await run_operator(client, settings)
-
-    process = Process(town.cluster, name, program)
-    process.start()
-    return process
-
-
-def leader(town: Town) -> str:
-    found = [it for it in town.api.objects("leases", namespace=HOME) if it["metadata"]["name"] == LEADER_LEASE]
-    return str(found[0]["spec"].get("holderIdentity", "")) if found else ""
-
-
-def maintenance(town: Town, name: str = "m1") -> RawObject:
-    return next(it for it in town.api.objects("nodemaintenances") if it["metadata"]["name"] == name)
-
-
-def order(town: Town, node: str, name: str = "m1", **spec: Any) -> None:
-    town.put(
-        {
-            "apiVersion": NODE_MAINTENANCES.api_version,
-            "kind": NODE_MAINTENANCES.kind,
-            "metadata": {"name": name, "generation": 1},
-            "spec": {"nodeName": node, **spec},
-        }
-    )
-
-
-def is_done(town: Town, name: str = "m1") -> bool:
-    return bool(maintenance(town, name).get("status", {}).get("phase") == "Succeeded")
-
-
-def writers(town: Town, path: str) -> set[str]:
-    """Return who has written to what."""
-    return {write.who for write in town.api.history if path in write.path}
 
 
 async def test_of_two_replicas_one_works_and_the_other_takes_over_when_it_dies(clock: Clock) -> None:
@@ -170,40 +122,12 @@ profiles:
 """
 
 
-def replica_with_profiles(town: Town, name: str, file: Path, *, node: str = "") -> tuple[Process, Profiles]:
-    """Start an operator that sees to profiles, too."""
-    settings = OperatorSettings(namespace=HOME, identity=name, node=node)
-    profiles = Profiles(Configured(file, environ={}, clock=town.cluster.clock), FakeOutside())
-
-    async def program(client: Client) -> None:
-        await run_operator(client, settings, profiles=profiles)
-
-    process = Process(town.cluster, name, program)
-    process.start()
-    return process, profiles
-
-
-def holders(town: Town) -> dict[str, str]:
-    """Return who holds the leases of leaders."""
-    found = town.api.objects("leases", namespace=HOME)
-    return {it["metadata"]["name"]: str(it["spec"].get("holderIdentity", "")) for it in found}
-
-
-def both(name: str) -> dict[str, str]:
-    return {LEADER_LEASE: name, PROFILES_LEASE: name}
-
-
-def node_state(town: Town, name: str) -> str:
-    labels = town.api.get("nodes", name)["metadata"].get("labels", {})
-    return str(labels.get("cloud.sap/maintenance-state", ""))
-
-
 async def test_who_leads_holds_both_leases_and_a_successor_takes_both(clock: Clock, tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
     file.write_text(CONFIGURATION)
     async with a_site(clock, "n1", "n2") as town:
-        one, knowing = replica_with_profiles(town, "one", file)
-        _, waiting = replica_with_profiles(town, "two", file)
+        one, knowing, _ = replica_with_profiles(town, "one", file)
+        _, waiting, _ = replica_with_profiles(town, "two", file)
         await town.until(lambda: holders(town) == both("one") and node_state(town, "n1") == "operational")
         assert waiting.infos() is None
         assert [it["node"] for it in knowing.infos() or ()] == ["n1", "n2"]

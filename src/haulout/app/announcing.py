@@ -1,0 +1,31 @@
+"""What the operator tells of itself: by events about its namespace, which `kubectl get events` shows.
+
+Events about cluster-scoped objects, as a namespace is one, are in the namespace `default`.
+"""
+
+import logging
+
+from haulout.errors import KubeError, LeadershipLost
+from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder, reference
+from haulout.kube.resources import NAMESPACES
+
+log = logging.getLogger(__name__)
+
+
+class Announcer:
+    """Tells what people should look after."""
+
+    def __init__(self, client: Client, events: EventRecorder, namespace: str) -> None:
+        self._client = client
+        self._events = events
+        self._namespace = namespace
+
+    async def warn(self, note: str, *, reason: str, action: str) -> None:
+        """Tell it; what cannot be told is in the log anyway."""
+        try:
+            about = await self._client.get(NAMESPACES, self._namespace)
+        except (KubeError, LeadershipLost) as error:
+            log.warning("no event tells it (%s): %s", error, note)
+            return
+        self._events.record(reference(NAMESPACES, about), type="Warning", reason=reason, note=note, action=action)
