@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app.operator import LEADER_LEASE
-from haulout.app.profiles import LEASE
+from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
 from support.builders import a_lease
 from support.clusters import Plans
 from support.live import LiveCluster
@@ -173,7 +172,7 @@ async def test_profiles_wait_while_the_go_controller_leads_and_maintenances_do_n
         assert state(cluster, "n1") == ""
         await over(cluster)
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL, within=timedelta(minutes=1))
-        for name in (LEADER_LEASE, LEASE):
+        for name in (LEADER_LEASE, PROFILES_LEASE):
             assert cluster.get("leases", f"{NAMESPACE}/{name}")["spec"]["holderIdentity"] == "operator_1"
 
 
@@ -208,7 +207,7 @@ async def _take_lease(cluster: LiveCluster, *, holder: str) -> None:
     """Hold the lease of the SAP maintenance-controller from now on, and never renew it."""
     stamp = cluster.clock.now().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": stamp, "renewTime": stamp}
-    if cluster.has("leases", f"{NAMESPACE}/{LEASE}"):  # a real cluster keeps it from test to test
-        await cluster.change("leases", f"{NAMESPACE}/{LEASE}", spec=spec)
+    if cluster.has("leases", f"{NAMESPACE}/{PROFILES_LEASE}"):  # a real cluster keeps it from test to test
+        await cluster.change("leases", f"{NAMESPACE}/{PROFILES_LEASE}", spec=spec)
     else:
-        await cluster.create(a_lease(f"{NAMESPACE}/{LEASE}").with_spec(**spec))
+        await cluster.create(a_lease(f"{NAMESPACE}/{PROFILES_LEASE}").with_spec(**spec))

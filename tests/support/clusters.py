@@ -36,7 +36,7 @@ from haulout.sandbox.invariants import Invariant, PodBudgetsKept
 from haulout.sandbox.nodes import Delays, Kubelets, Machine, Span, View
 from support.builders import a_budget, a_namespace, a_template, a_workload
 from support.eventually import eventually
-from support.live import RESOURCES, LiveCluster, SandboxCluster
+from support.live import RESOURCES, LiveCluster, SandboxCluster, put_up
 from support.real import RealCluster, RealLives
 
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
@@ -183,6 +183,7 @@ class ClusterPlan:
                 finally:
                     await live.clean_up()
                     live.end_guests()
+                    await _revoked(clients[1], self.rights)
                     for task in running:
                         task.cancel()
             if failure is not None:
@@ -230,14 +231,21 @@ async def _defined(client: Client, definition: RawObject) -> str:
 
 
 async def _granted(client: Client, rights: Sequence[RawObject]) -> None:
-    """Put up roles and bindings, which stay when the test is over, and their namespaces."""
+    """Put up roles and bindings, and their namespaces, which stay when the test is over."""
     for obj in rights:
         resource, namespace = RESOURCES[f"{obj['kind'].lower()}s"], obj["metadata"].get("namespace")
         if namespace:
             with suppress(AlreadyExists):
                 await client.create(NAMESPACES, a_namespace(namespace))
-        with suppress(AlreadyExists):
-            await client.create(resource, obj, namespace=namespace)
+        await put_up(client, resource, obj)
+
+
+async def _revoked(client: Client, rights: Sequence[RawObject]) -> None:
+    """Take roles and bindings away again, so that the next test has its own only."""
+    for obj in rights:
+        resource, namespace = RESOURCES[f"{obj['kind'].lower()}s"], obj["metadata"].get("namespace")
+        with suppress(NotFound):
+            await client.delete(resource, obj["metadata"]["name"], namespace=namespace)
 
 
 async def _client(

@@ -278,3 +278,28 @@ schema_of(RULES)["x-kubernetes-validations"] = [
     a_rule("self.metadata.name.startsWith('o')", message="names begin with o")
 ]
 ALL = (NODE_MAINTENANCE, MACHINE_MAINTENANCE, VALUES, DEFAULTS, RULES)
+
+# Of the hypervisor operator, as little of it as plugins look at.
+HYPERVISORS: JsonObject = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "hypervisors.kvm.cloud.sap"},
+    "spec": {
+        "group": "kvm.cloud.sap",
+        "scope": "Cluster",
+        "names": {
+            "plural": "hypervisors",
+            "singular": "hypervisor",
+            "kind": "Hypervisor",
+            "listKind": "HypervisorList",
+        },
+        "versions": [
+            {
+                "name": "v1",
+                "served": True,
+                "storage": True,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
+            }
+        ],
+    },
+}

@@ -21,6 +21,7 @@ from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NAMESPACES, Resource
 from haulout.maintenance.resource import NODE_MAINTENANCES
+from haulout.profiles.performing import HYPERVISORS
 from haulout.sandbox.apiserver import InProcessTransport, User, Write
 from haulout.sandbox.apiserver.builtin_kinds import ALL
 from haulout.sandbox.apiserver.kinds import KINDS
@@ -41,7 +42,7 @@ _KINDS = {kind.plural: kind for kind in (*ALL, *KINDS)}
 RESOURCES = {
     kind.plural: Resource(kind.group, kind.version, kind.plural, kind.kind, kind.namespaced, RawObject)
     for kind in _KINDS.values()
-} | {NODE_MAINTENANCES.plural: NODE_MAINTENANCES.of(RawObject)}
+} | {NODE_MAINTENANCES.plural: NODE_MAINTENANCES.of(RawObject), HYPERVISORS.plural: HYPERVISORS}
 _BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES.values()}
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 _TROUBLE = "node.kubernetes.io/"  # begins the names of taints that say what is wrong with a node
@@ -53,6 +54,15 @@ def key(obj: RawObject) -> str:
     """Return `namespace/name`, or the name."""
     meta = obj["metadata"]
     return f"{meta['namespace']}/{meta['name']}" if "namespace" in meta else str(meta["name"])
+
+
+async def put_up(client: Client, resource: Resource[RawObject], obj: RawObject) -> None:
+    """Create an object, or make the one that is there the same."""
+    name, namespace = obj["metadata"]["name"], obj["metadata"].get("namespace")
+    try:
+        await client.create(resource, obj, namespace=namespace)
+    except AlreadyExists:
+        await client.patch(resource, name, merge_patch(obj), namespace=namespace)
 
 
 class Life(Protocol):
@@ -165,6 +175,13 @@ class LiveCluster(ABC):
                 self._namespaces.add(namespace)
             await self._insist(partial(self.me.create, resource, obj, namespace=namespace), done=AlreadyExists)
             self.created.append((resource, obj))
+
+    async def grant(self, *objects: RawObject) -> None:
+        """Put up roles and bindings, or change those that are there."""
+        for obj in objects:
+            resource = _BY_KIND[obj["apiVersion"], obj["kind"]]
+            self.created.append((resource, obj))
+            await put_up(self.me, resource, obj)
 
     async def _insist(self, act: Callable[[], Awaitable[object]], *, done: type[KubeError] | None = None) -> None:
         """Do something again while the server is away; `done` is what it says if it was done the first time."""

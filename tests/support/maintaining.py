@@ -50,13 +50,6 @@ NAME = "patch"
 LEASES = "medik8s-leases"
 OPERATOR = account_user(*ACCOUNT).name  # who it is in the history
 RIGHTS = manifests.permissions(Installation(image="example/haulout"))
-# The same where profiles may not have their leases just anywhere: as an installation may well have it that uses none.
-NARROW_RIGHTS = [
-    {**it, "rules": [rule for rule in it["rules"] if rule["resources"] != ["leases"]]}
-    if it["kind"] == "ClusterRole"
-    else it
-    for it in RIGHTS
-]
 EXCLUDE_LABEL = holding.EXCLUDE_LABEL
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 

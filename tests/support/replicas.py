@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import yaml
 
 from haulout.app.configured import Configured
-from haulout.app.operator import LEADER_LEASE, OperatorSettings, run_operator
-from haulout.app.profiles import LEASE as PROFILES_LEASE
+from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import Profiles
 from haulout.core.clock import Clock
 from haulout.kube.client import Client

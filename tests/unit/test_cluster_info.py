@@ -40,6 +40,9 @@ def text(findings: Findings) -> str:
     return report.as_text(findings, marks=PRETTY, grant_command="haulout … --grant | kubectl …")
 
 
+_LEDGER = "haulout-budget-nodes-in-maintenance"
+
+
 def line(findings: Findings, beginning: str) -> str:
     """Return the one line that begins like this, without its indentation and with single spaces."""
     [found] = [
@@ -73,27 +76,30 @@ Permissions
   ✓ see nodes                      nodes: get, list, watch
   ✓ cordon, taint and label nodes  nodes: patch
   ✓ set conditions of nodes        nodes/status: patch
-  ✓ see pods                       pods: get, list, watch
+  ✓ see pods                       pods: list, watch
   ✓ evict pods                     pods/eviction: create
+  ✓ see when budgets allow more    poddisruptionbudgets.policy: watch
   ✓ delete pods by policy          pods: delete
-  ✓ ask for evictions              evictionrequests.lifecycle.k8s.io: get, list, watch, create, patch, delete
-  ✓ see how these go               evictions.lifecycle.k8s.io: get, list, watch
+  ✓ ask for evictions              evictionrequests.lifecycle.k8s.io: list, watch, create, patch, delete
+  ✓ see how these go               evictions.lifecycle.k8s.io: list, watch
   ✓ tell pods of DaemonSets        daemonsets.apps: get
-  ✓ see disruption budgets         poddisruptionbudgets.policy: get, list, watch
-  ✓ see namespaces, make one       namespaces: get, create
+  ✓ see namespaces                 namespaces: get
+  ✓ keep the quorum of etcd        poddisruptionbudgets.policy: list
+  ✓ make their namespace           namespaces: create
   ✓ lock nodes                     leases.coordination.k8s.io in medik8s-leases: get, list, watch, create, patch, delete
-  ✓ keep budgets                   configmaps in shop: get, create, patch
-  ✓ stagger, and keep threads      leases.coordination.k8s.io: get, list, watch, create, patch
-  ✓ see DaemonSets                 daemonsets.apps: list, watch
-  ✓ see Deployments                deployments.apps: list, watch
-  ✓ see ReplicaSets                replicasets.apps: list, watch
-  ✓ see StatefulSets               statefulsets.apps: list, watch
-  ✓ see and change hypervisors     hypervisors.kvm.cloud.sap: get, list, watch, patch
   ✓ make a certificate             secrets in shop: create
   ✓ share and renew it             secrets in shop: get, list, watch, patch
   ✓ have it trusted                validatingwebhookconfigurations.admissionregistration.k8s.io: get, list, watch, patch
-  ✓ lead                           leases.coordination.k8s.io in shop: get, create, patch
+  ✓ lead                           leases.coordination.k8s.io in shop: create
   ✓ tell people by events          events.events.k8s.io in default: create, patch
+  ✓ keep budgets                   configmaps in shop: create
+  ✓ keep budgets                   configmaps in shop: get, patch
+  ✓ follow daemonsets              daemonsets.apps: list, watch
+  ✓ follow deployments             deployments.apps: list, watch
+  ✓ follow replicasets             replicasets.apps: list, watch
+  ✓ follow statefulsets            statefulsets.apps: list, watch
+  ✓ follow leases                  leases.coordination.k8s.io in shop: list, watch
+  ✓ lead, stagger, keep threads    leases.coordination.k8s.io in shop: get, patch
 
 Optional custom resources
   ✓ NodeMaintenance     maintenance on a person's order (on: nodemaintenance.medik8s.io/v1beta1)
@@ -107,7 +113,7 @@ async def test_what_is_missing_is_marked_and_comes_with_a_way_to_get_it(clock: C
     findings = await look(ReviewCluster(refused={"create pods/eviction", "watch pods"}), clock)
 
     assert line(findings, "✗ evict pods") == "✗ evict pods pods/eviction: create"
-    assert line(findings, "✗ see pods") == "✗ see pods pods: get, list, watch (missing: watch)"
+    assert line(findings, "✗ see pods") == "✗ see pods pods: list, watch (missing: watch)"
     assert line(findings, "✓ see nodes")
     assert text(findings).endswith("context of a cluster admin:\n  haulout … --grant | kubectl …")
 
@@ -257,7 +263,7 @@ async def test_the_manifest_grants_what_is_missing(clock: Clock) -> None:
     rules = [(each["kind"], each["rules"]) for each in objects if "rules" in each]
     assert rules == [
         ("ClusterRole", [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]),
-        ("Role", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}]),
+        ("Role", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"], "resourceNames": [_LEDGER]}]),
         ("Role", [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["delete"]}]),
     ]
     assert [each["metadata"]["namespace"] for each in objects if each["kind"] == "Role"] == [

@@ -6,6 +6,7 @@ The last good configuration stays in force while the file is broken or gone; bot
 import asyncio
 import logging
 from collections.abc import Mapping
+from datetime import timedelta
 from pathlib import Path
 
 from haulout.core.clock import Clock
@@ -44,9 +45,13 @@ class Configured:
             log.warning("%s", warning)
         await self._watched.follow(on_change=self._change, on_problem=self._complain, on_restored=self._restored)
 
-    async def news(self) -> None:
-        """Return when the configuration, or what is wrong with the file, is another one."""
-        await self._news.wait()
+    async def news(self, *, within: timedelta | None = None) -> None:
+        """Return when the configuration, or what is wrong with the file, is another one; or after `within`."""
+        try:
+            async with asyncio.timeout(None if within is None else within.total_seconds()):
+                await self._news.wait()
+        except TimeoutError:
+            return
         self._news.clear()
 
     def _change(self, change: Change) -> None:

@@ -1,6 +1,7 @@
 """What is to be applied to a cluster before the operator runs in it: definitions, permissions and the operator itself.
 
-The permissions are those that the controllers say they need (`haulout.app.needs`), and no more.
+The permissions are those that the controllers, and the plugins of a configuration, say they need (`haulout.app.needs`),
+and no more.
 """
 
 from collections.abc import Iterable
@@ -13,6 +14,7 @@ from haulout.kube import access
 from haulout.kube.objects import RawObject
 from haulout.maintenance import lease, resource
 from haulout.maintenance.resource import NODE_MAINTENANCES
+from haulout.profiles.model import Configuration
 from haulout.web import health, registration
 
 NAME = "haulout"
@@ -32,6 +34,7 @@ class Installation:
     namespace: str = NAME
     lease_namespace: str = lease.NAMESPACE
     replicas: int = 2
+    configuration: Configuration | None = None  # of profiles; None: it is not known yet
 
 
 def definitions() -> list[RawObject]:
@@ -42,7 +45,9 @@ def definitions() -> list[RawObject]:
 def permissions(wanted: Installation) -> list[RawObject]:
     """Return the roles of the operator, and of people."""
     subject = {"kind": "ServiceAccount", "namespace": wanted.namespace, "name": NAME}
-    needed = needs.permissions(namespace=wanted.namespace, lease_namespace=wanted.lease_namespace)
+    needed = needs.permissions(
+        namespace=wanted.namespace, lease_namespace=wanted.lease_namespace, configuration=wanted.configuration
+    )
     return [*access.roles(NAME, needed, subject), *_for_people()]
 
 

@@ -1,11 +1,14 @@
 """What the operator needs in a cluster: the permissions without which it cannot work, and what is optional.
 
-Each controller says what it needs. This sum of it is what `haulout cluster-info` checks and `haulout manifests` grants.
+Each controller says what it needs, and each plugin of a configuration. This sum of it is what `haulout cluster-info`
+checks and `haulout manifests` grants; without a configuration, what most of them need (`haulout.profiles.permissions`).
 """
 
 from dataclasses import dataclass
 from typing import Any
 
+from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
+from haulout.kube import access, leases
 from haulout.kube.access import Permission
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import Resource
@@ -13,20 +16,33 @@ from haulout.maintenance import lease
 from haulout.maintenance import permissions as maintenance
 from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.profiles import permissions as profiles
+from haulout.profiles.model import Configuration
 from haulout.web import registration
 
 
-def permissions(*, namespace: str, lease_namespace: str = lease.NAMESPACE) -> tuple[Permission, ...]:
-    """Return what an operator that lives in `namespace` must be allowed to do."""
-    wanted = (
-        *maintenance.permissions(lease_namespace=lease_namespace),
-        *profiles.permissions(namespace=namespace),
-        *registration.permissions(namespace=namespace),
-        Permission(("get", "create", "patch"), "coordination.k8s.io", "leases", namespace, "lead"),
-        # Events about cluster-scoped objects are in the namespace `default`.
-        Permission(("create", "patch"), "events.k8s.io", "events", "default", "tell people by events"),
+def permissions(
+    *, namespace: str, lease_namespace: str = lease.NAMESPACE, configuration: Configuration | None = None
+) -> tuple[Permission, ...]:
+    """Return what an operator that lives in `namespace` must be allowed to do; each thing once."""
+    return access.lean(
+        (
+            *maintenance.permissions(lease_namespace=lease_namespace),
+            *registration.permissions(namespace=namespace),
+            *leases.permissions(namespace=namespace, why="lead", names=(LEADER_LEASE,)),
+            # Events about cluster-scoped objects are in the namespace `default`.
+            Permission(("create", "patch"), "events.k8s.io", "events", "default", "tell people by events"),
+            Permission(("get",), "", "namespaces", None, "tell of itself by events", names=(namespace,)),
+            *of_profiles(configuration, namespace=namespace),
+        )
     )
-    return tuple(dict.fromkeys(wanted))  # what several need is named once
+
+
+def of_profiles(configuration: Configuration | None, *, namespace: str) -> tuple[Permission, ...]:
+    """Return what profiles need."""
+    leading = leases.permissions(namespace=namespace, why="lead profiles", names=(PROFILES_LEASE,))
+    if configuration is None:
+        return *leading, *profiles.usual(namespace=namespace)
+    return *leading, *profiles.permissions(configuration, namespace=namespace)
 
 
 @dataclass(frozen=True, slots=True)

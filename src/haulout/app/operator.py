@@ -20,6 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from haulout.app.announcing import Announcer
+from haulout.app.names import LEADER_LEASE
 from haulout.app.profiles import Profiles, see_to_profiles
 from haulout.errors import HandOver, KubeError, LeadershipLost
 from haulout.kube import leases
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LEADER_LEASE = "135b1886.medik8s.io"
 _REPORTER = "NodeMaintenance"  # who tells by events, as users of the Node Maintenance Operator know it
 _LAST_WORDS = timedelta(seconds=2)
 _SUCCESSOR_WITHIN = timedelta(seconds=15)

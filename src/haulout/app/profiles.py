@@ -17,7 +17,9 @@ from functools import partial
 
 from haulout.app.announcing import Announcer
 from haulout.app.configured import Configured
+from haulout.app.names import PROFILES_LEASE
 from haulout.app.parts import Part
+from haulout.app.rights import ASKED_EVERY, Rights
 from haulout.errors import HandOver, LeadershipLost
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -30,7 +32,6 @@ from haulout.profiles.surroundings import Surroundings
 
 log = logging.getLogger(__name__)
 
-LEASE = "maintenance-controller-leader-election.cloud.sap"
 _REPORTER = "maintenance"  # who tells by events, as users of the SAP maintenance-controller know it
 _LAST_WORDS = timedelta(seconds=2)
 _STANDS_AGAIN_AFTER = timedelta(seconds=1)
@@ -68,7 +69,11 @@ async def see_to_profiles(
     lead = partial(_lead, profiles=profiles, settings=settings, identity=identity)
     while True:
         election = LeaderElection(
-            client, name=LEASE, namespace=namespace, identity=identity, on_new_leader=partial(_tell_who, identity)
+            client,
+            name=PROFILES_LEASE,
+            namespace=namespace,
+            identity=identity,
+            on_new_leader=partial(_tell_who, identity),
         )
         try:
             await election.run(lead)
@@ -90,7 +95,8 @@ async def _lead(client: Client, *, profiles: Profiles, settings: Settings, ident
     async with asyncio.TaskGroup() as group:
         telling = group.create_task(events.run())
         announcer = Announcer(client, events, settings.namespace)
-        following = group.create_task(_go_by(profiles.configured, controller, made[0], announcer))
+        rights = Rights(client, announcer, namespace=settings.namespace)
+        following = group.create_task(_go_by(profiles.configured, controller, made[0], announcer, rights))
         profiles.info = controller.info
         try:
             await controller.run()
@@ -106,24 +112,28 @@ async def _lead(client: Client, *, profiles: Profiles, settings: Settings, ident
 
 
 async def _go_by(
-    configured: Configured, controller: Controller, surroundings: Surroundings, announcer: Announcer
+    configured: Configured, controller: Controller, surroundings: Surroundings, announcer: Announcer, rights: Rights
 ) -> None:
-    """Have the controller go by the configuration as it is, until cancelled."""
+    """Have the controller go by the configuration as it is, as far as that is permitted; until cancelled."""
     used, told = None, None
     while True:
-        if configured.configuration is not used:
+        is_new = configured.configuration is not used
+        has_changed = await rights.look(configured.configuration) if is_new or rights.lacking else False
+        if is_new or has_changed:
             used = configured.configuration
-            await surroundings.prepare(used)
-            controller.use(used)
-            log.info("profiles: %s", ", ".join(used.profiles) or "none")
+            usable = rights.usable(used)
+            await surroundings.prepare(usable)
+            controller.use(usable)
+        if is_new:
+            log.info("profiles: %s", ", ".join(configured.configuration.profiles) or "none")
         if configured.problem is not told:
             told = configured.problem
             if told is not None:
                 note = f"{told}; the last good configuration stays in force"
                 await announcer.warn(note, reason="ConfigurationRefused", action="LoadConfiguration")
-        await configured.news()
+        await configured.news(within=ASKED_EVERY if rights.lacking else None)
 
 
 def _tell_who(identity: str, leader: str) -> None:
     if leader not in ("", identity):
-        log.warning("%s holds lease %s: profiles are its business until it is gone", leader, LEASE)
+        log.warning("%s holds lease %s: profiles are its business until it is gone", leader, PROFILES_LEASE)

@@ -48,6 +48,18 @@ def print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None: 
 @click.option("--strict", is_flag=True, help="Warnings count: exit with 1 if there are any.")
 @click.option("--graph", is_flag=True, help="Print the profiles as Mermaid state diagrams instead.")
 @click.option(
+    "--permissions", is_flag=True, help="Print instead what the operator must be allowed to do for these profiles."
+)
+@click.option(
+    "-n",
+    "--namespace",
+    metavar="NAME",
+    default="haulout",
+    show_default=True,
+    callback=options.checked_namespace,
+    help="Where the operator lives, for --permissions.",
+)
+@click.option(
     "--schema",
     is_flag=True,
     is_eager=True,
@@ -67,13 +79,15 @@ def print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None: 
 @options.output
 @options.verbose
 @click.pass_context
-def check(
+def check(  # noqa: PLR0913 - one for each option
     ctx: click.Context,
     *,
     file: str,
     quiet: bool,
     strict: bool,
     graph: bool,
+    permissions: bool,
+    namespace: str,
     given: Mapping[str, str],
     ignore_env: bool,
     output: str,
@@ -94,13 +108,16 @@ def check(
       file, ok                                   ok: it can be used
       errors, warnings: [{line, key, problem}]   line and key may be null
       unset                                      variables that are needed and not set here
-      requeue                                    null if there are errors, as are the next two
+      requeue                                    null if there are errors, as are the next three
       profiles: [{name, selector, states: [{state, reachable, enter, notify,
                   transitions: [{next, check, checks, trigger}]}]}]
       instances: [{family, name, type, options}] those that are used; without secrets
+      permissions: [{verbs, group, resource, namespace, names, why, instances}]
+                                                 namespace null: everywhere; no names: all
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
-    if graph and output != "text":
-        raise click.UsageError("--graph prints Mermaid, so --output does not go with it")
+    if graph and (output != "text" or permissions):
+        other = "--permissions" if permissions else "--output"
+        raise click.UsageError(f"--graph prints Mermaid, so {other} does not go with it")
     import os
 
     from haulout.cli import check_text
@@ -110,21 +127,24 @@ def check(
     name = "standard input" if file == "-" else file
     found = attempt(content(file), registries(), {**os.environ, **given}, file=name, assume=ignore_env)
     if output == "json":
-        click.echo(check_text.as_json(found, file=name))
+        click.echo(check_text.as_json(found, file=name, namespace=namespace))
     else:
-        _say(found, file=name, assumed=ignore_env, wanted="graph" if graph else "" if quiet else "words")
+        wanted = "graph" if graph else "permissions" if permissions else "" if quiet else "words"
+        _say(found, file=name, assumed=ignore_env, wanted=wanted, namespace=namespace)
     doubtful = DOUBTFUL if strict and found.warnings else FINE
     ctx.exit(WRONG if found.errors else doubtful)
 
 
-def _say(found: "Trial", *, file: str, assumed: bool, wanted: str) -> None:
-    from haulout.cli import check_text
+def _say(found: "Trial", *, file: str, assumed: bool, wanted: str, namespace: str) -> None:
+    from haulout.cli import check_text, configuring
 
     for line in check_text.findings(found):
         click.echo(line, err=wanted == "graph")
     for line in check_text.advice(found, assumed=assumed):
         click.echo(line, err=True)
-    if wanted == "graph":
+    if wanted == "permissions" and found.loaded is not None:
+        configuring.say(found.loaded.configuration, namespace=namespace)
+    elif wanted == "graph":
         click.echo(check_text.graphs(found), nl=False)
     elif wanted:
         for line in check_text.explanation(found, file=file):

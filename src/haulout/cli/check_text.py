@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
+from haulout.cli import configuring
 from haulout.cli.terminal import printable
 from haulout.core import duration
 from haulout.errors import ConfigError
@@ -135,9 +136,10 @@ class _Checked(_Json, frozen=True):
     requeue: str | None = None
     profiles: tuple[_Profile, ...] | None = None
     instances: tuple[_Instance, ...] | None = None
+    permissions: list[dict[str, object]] | None = None
 
 
-def as_json(found: Trial, *, file: str) -> bytes:
+def as_json(found: Trial, *, file: str, namespace: str) -> bytes:
     """Return it for programs; `haulout check --help` documents the fields."""
     checked = _Checked(
         file=file,
@@ -153,6 +155,7 @@ def as_json(found: Trial, *, file: str) -> bytes:
             requeue=duration.format(configuration.requeue),
             profiles=tuple(map(_profile_json, configuration.profiles.values())),
             instances=_instances_json(configuration, found),
+            permissions=configuring.documented(configuration, namespace=namespace),
         )
     return msgspec.json.format(msgspec.json.encode(checked))
 

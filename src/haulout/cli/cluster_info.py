@@ -13,6 +13,12 @@ from haulout.cli import options, program
     is_flag=True,
     help="Print only the RBAC manifest that would grant what is missing, for `kubectl apply -f -`.",
 )
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    help="The maintenance.yaml that the operator is to run. [default: what is usual]",
+)
 @options.verbose
 @click.pass_context
 def cluster_info(
@@ -23,6 +29,7 @@ def cluster_info(
     namespace: str | None,
     output: str,
     grant: bool,
+    file: str | None,
 ) -> None:
     """Show which cluster this is, who you are in it, and which of the permissions that the operator needs you have.
 
@@ -48,12 +55,15 @@ def cluster_info(
     if grant and output != "text":
         raise click.UsageError("--grant prints YAML, so --output does not go with it")
     from haulout.cli import report
+    from haulout.cli.configuring import configuration
     from haulout.cli.connect import connect, run
     from haulout.cli.terminal import marks
 
+    wanted = None if file is None else configuration(file, {})
+
     async def look() -> report.Findings:
         async with connect(kubeconfig=kubeconfig, context=context) as session:
-            return await report.gather(session, namespace=namespace)
+            return await report.gather(session, namespace=namespace, configuration=wanted)
 
     findings = run(look())
     if grant:
@@ -62,7 +72,7 @@ def cluster_info(
     if output == "json":
         click.echo(report.as_json(findings))
     else:
-        typed = {"--kubeconfig": kubeconfig, "--context": context, "--namespace": namespace}
+        typed = {"--kubeconfig": kubeconfig, "--context": context, "--namespace": namespace, "--config": file}
         click.echo(report.as_text(findings, marks=marks(), grant_command=_grant_command(typed)))
     ctx.exit(0 if findings.ready else 1)
 

@@ -33,6 +33,7 @@ from haulout.kube.network.config import Connection
 from haulout.kube.objects import Version
 from haulout.kube.resources import NAMESPACES
 from haulout.maintenance import lease
+from haulout.profiles.model import Configuration
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +63,11 @@ class State(StrEnum):
     UNKNOWN = "unknown"
 
 
-async def gather(session: Session, *, namespace: str | None) -> Findings:
+async def gather(session: Session, *, namespace: str | None, configuration: Configuration | None = None) -> Findings:
     """Ask the cluster; `namespace` is where the operator lives, by default the connection's."""
     client = session.client
     namespace = namespace or session.connection.namespace
-    needed = needs.permissions(namespace=namespace)
+    needed = needs.permissions(namespace=namespace, configuration=configuration)
     return Findings(
         connection=session.connection,
         namespace=namespace,

@@ -1,20 +1,35 @@
-"""What drains must be allowed to do. Whoever adds a request there adds its line here."""
+"""What drains must be allowed to do. Whoever adds a request there adds its line here.
 
+To follow something takes `list` beside `watch`: not every server has streaming lists, and when one stays without an
+end the follower falls back to pages.
+"""
+
+from collections.abc import Iterator
+
+from haulout.drain.policy import Policy
 from haulout.kube.access import Permission
 
-_READ = ("get", "list", "watch")
+_FOLLOW = ("list", "watch")
 
 
-def permissions() -> tuple[Permission, ...]:
-    """Return what drains need, beside what cordons them."""
-    return (
-        Permission(_READ, "", "pods", None, "see pods"),
-        Permission(("create",), "", "pods/eviction", None, "evict pods"),
-        Permission(("delete",), "", "pods", None, "delete pods by policy"),
-        Permission(
-            (*_READ, "create", "patch", "delete"), "lifecycle.k8s.io", "evictionrequests", None, "ask for evictions"
-        ),
-        Permission(_READ, "lifecycle.k8s.io", "evictions", None, "see how these go"),
-        Permission(("get",), "apps", "daemonsets", None, "tell pods of DaemonSets"),
-        Permission(_READ, "policy", "poddisruptionbudgets", None, "see disruption budgets"),
-    )
+def permissions(policy: Policy | None = None) -> tuple[Permission, ...]:
+    """Return what drains by a policy need, or by any policy; beside what cordons nodes."""
+    return tuple(_needed(policy))
+
+
+def _needed(policy: Policy | None) -> Iterator[Permission]:
+    yield Permission(_FOLLOW, "", "pods", None, "see pods")
+    if policy is None or not policy.disable_eviction:
+        yield Permission(("create",), "", "pods/eviction", None, "evict pods")
+        yield Permission(("watch",), "policy", "poddisruptionbudgets", None, "see when budgets allow more")
+    if policy is None or policy.may_delete:
+        yield Permission(("delete",), "", "pods", None, "delete pods by policy")
+    if policy is None or policy.eviction_requests:
+        group = "lifecycle.k8s.io"
+        verbs = (*_FOLLOW, "create", "patch", "delete")
+        yield Permission(verbs, group, "evictionrequests", None, "ask for evictions")
+        yield Permission(_FOLLOW, group, "evictions", None, "see how these go")
+    if policy is None or not policy.filters.spare_daemonsets:
+        yield Permission(("get",), "apps", "daemonsets", None, "tell pods of DaemonSets")
+    if policy is None or policy.asks_for_namespaces:
+        yield Permission(("get",), "", "namespaces", None, "see namespaces")

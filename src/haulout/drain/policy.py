@@ -136,6 +136,14 @@ class Policy:
         """Tell whether the labels of namespaces must be known to apply the rules."""
         return any(rule.namespace_selector is not None for rule in self.rules)
 
+    @property
+    def may_delete(self) -> bool:
+        """Tell whether pods may be deleted, and not only be asked to leave."""
+        limited: tuple[Policy | Rule, ...] = (self, *self.rules)
+        deletes = self.filters.force and any(it.eviction_timeout is not None for it in limited)
+        ends = self.force_delete and any(it.deletion_timeout is not None for it in limited)
+        return self.disable_eviction or deletes or ends
+
     def rule_for(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Rule:
         """Return the rule that counts for `pod`."""
         return next((rule for rule in self._sorted if rule.applies(pod, namespace_labels)), ANY_POD)

@@ -49,6 +49,15 @@ class Permission:
         name = f"{resource}.{self.group}" if self.group else resource
         return f"{name}{slash}{subresource}" + (f" in {self.namespace}" if self.namespace else "")
 
+    def covers(self, other: "Permission", verb: str) -> bool:
+        """Tell whether it allows a verb of another permission, whatever that is about."""
+        return (
+            verb in self.verbs
+            and (self.group, self.resource) == (other.group, other.resource)
+            and self.namespace in (None, other.namespace)
+            and (not self.names or (bool(other.names) and set(other.names) <= set(self.names)))
+        )
+
 
 class Refusal(NamedTuple):
     """A verb that we may not use, with what the server said about it, if anything."""
@@ -65,13 +74,27 @@ class UserInfo(Base, frozen=True):
     groups: tuple[str, ...] = ()
 
 
+def lean(permissions: Iterable[Permission]) -> tuple[Permission, ...]:
+    """Return the same permissions, without verbs that another of them allows anyway."""
+    left = list(dict.fromkeys(permissions))
+    for at, each in reversed(list(enumerate(left))):  # of two that allow the same, the first keeps it
+        others = [it for number, it in enumerate(left) if number != at]
+        verbs = tuple(verb for verb in each.verbs if not any(it.covers(each, verb) for it in others))
+        left[at] = replace(each, verbs=verbs)
+    return tuple(it for it in left if it.verbs)
+
+
 async def missing(client: Client, permissions: Iterable[Permission]) -> list[Refusal]:
     """Return which of `permissions` we do not have, in their order."""
     gate = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
     async def ask(permission: Permission, verb: str) -> Refusal | None:
-        async with gate:
-            return await _refusal(client, permission, verb)
+        for name in permission.names or ("",):
+            async with gate:
+                refusal = await _refusal(client, permission, verb, name)
+            if refusal is not None:
+                return refusal
+        return None
 
     try:
         async with asyncio.TaskGroup() as group:
@@ -139,7 +162,7 @@ class _AccessReview(Base, frozen=True):
     status: _Verdict = _Verdict()
 
 
-async def _refusal(client: Client, permission: Permission, verb: str) -> Refusal | None:
+async def _refusal(client: Client, permission: Permission, verb: str, name: str) -> Refusal | None:
     resource, _, subresource = permission.resource.partition("/")
     attributes = {
         "verb": verb,
@@ -147,7 +170,7 @@ async def _refusal(client: Client, permission: Permission, verb: str) -> Refusal
         "resource": resource,
         "subresource": subresource,
         "namespace": permission.namespace or "",
-        "name": permission.names[0] if permission.names else "",
+        "name": name,
     }
     body = {
         "apiVersion": ACCESS_REVIEWS.api_version,

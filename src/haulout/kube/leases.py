@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 
 from haulout.errors import NotFound
+from haulout.kube.access import Permission
 from haulout.kube.client import Client
 from haulout.kube.objects import Lease, LeaseSpec, OwnerReference
 from haulout.kube.patches import merge_patch
@@ -49,6 +50,15 @@ async def write(
     change["metadata"] |= {"name": name, "namespace": namespace}
     body = {"apiVersion": LEASES.api_version, "kind": LEASES.kind, **change}
     return await client.create(LEASES, body, namespace=namespace)
+
+
+def permissions(*, namespace: str, why: str, names: tuple[str, ...] = ()) -> tuple[Permission, ...]:
+    """Return what it takes to find and write leases: those of these names, or any in the namespace."""
+    return (
+        # A name cannot restrict this, as there is no object yet to have one.
+        Permission(("create",), LEASES.group, LEASES.plural, namespace, why),
+        Permission(("get", "patch"), LEASES.group, LEASES.plural, namespace, why, names=names),
+    )
 
 
 def _fields(spec: LeaseSpec) -> dict[str, Any]:

@@ -4,19 +4,33 @@ Whoever was quicker has it. What was taken for a transition that then does not h
 runs out (leases), and whoever took it finds that it has it already.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 
-from haulout.errors import AlreadyExists, Conflict, NotFound
+from haulout.errors import AlreadyExists, Conflict, Forbidden, NotFound
 from haulout.kube import leases
+from haulout.kube.access import Permission
 from haulout.kube.cache import revision
 from haulout.kube.client import Client
-from haulout.kube.ledger import Ledger, Limit, Slot
+from haulout.kube.ledger import LEDGERS, Ledger, Limit, Slot, ledger_name
 from haulout.kube.objects import LeaseSpec, Node
 from haulout.kube.resources import NODES
 from haulout.profiles import begun
 from haulout.profiles.plugin import STATE_LABEL, LeaseClaim, SlotClaim, State
 
+log = logging.getLogger(__name__)
+
 BUDGET = "nodes-in-maintenance"  # one for all limits: see `haulout.profiles.scopes`
+
+
+def permissions(home: str) -> tuple[Permission, ...]:
+    """Return what it takes to take slots and to give them back, in the operator's namespace."""
+    why, names = "keep budgets", (ledger_name(BUDGET),)
+    return (
+        # A name cannot restrict this, as there is no object yet to have one.
+        Permission(("create",), LEDGERS.group, LEDGERS.plural, home, why),
+        Permission(("get", "patch"), LEDGERS.group, LEDGERS.plural, home, why, names=names),
+    )
 
 
 class Claims:
@@ -35,7 +49,10 @@ class Claims:
 
     async def give_back(self, uid: str) -> None:
         """Give the slot of a node back."""
-        await self._ledger.give_back(BUDGET, uid)
+        try:
+            await self._ledger.give_back(BUDGET, uid)
+        except Forbidden as error:  # no limit is configured; and a slot is dropped by whoever needs it next
+            log.debug("the slot of node %s is not given back: %s", uid, error)
 
     async def take_lease(self, claim: LeaseClaim) -> bool:
         """Take a lease; return whether it is ours."""

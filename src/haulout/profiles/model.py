@@ -83,12 +83,16 @@ class Configuration:
 
     def plugins(self) -> Iterator[Plugin]:
         """Yield all plugins in chains, those that are used more than once as often."""
+        yield from (plugin for _, plugin in self.members())
+
+    def members(self) -> Iterator[tuple[str, Plugin]]:
+        """Yield the same, each with the name of its instance; a schedule has that of its notification."""
         for profile in self.profiles.values():
             for state in profile.states.values():
                 for notification in state.notify:
-                    yield notification.plugin
-                    yield notification.schedule
-                yield from (member.plugin for member in state.enter)
+                    yield notification.name, notification.plugin
+                    yield notification.name, notification.schedule
+                yield from ((member.name, member.plugin) for member in state.enter)
                 for transition in state.transitions:
-                    yield from (member.plugin for member in transition.check.members)
-                    yield from (member.plugin for member in transition.trigger)
+                    yield from ((member.name, member.plugin) for member in transition.check.members)
+                    yield from ((member.name, member.plugin) for member in transition.trigger)

@@ -1,28 +1,88 @@
-"""What profiles must be allowed to do, whatever is configured. Whoever adds a request there adds its line here.
+"""What profiles must be allowed to do. Whoever adds a request there adds its line here, or to its plugin.
 
-Not granted is what one has to be asked about: Secrets, which the check `kubernikusCount` reads. Whoever configures it
-grants `get` on that one Secret.
+    permissions(configuration, namespace="haulout")       # exactly what a configuration needs
+    usual(namespace="haulout")                            # what most configurations need, where none is known yet
+
+What a plugin follows is in its `needs`; what else it must be allowed, its `permissions` say. So a lease is granted in
+the namespace where it is, a Secret by its name, and what nobody configures is not granted at all.
 """
 
+from collections.abc import Iterator, Mapping
+from typing import Any
+
 from haulout.drain import permissions as drain
+from haulout.drain.answers import DAEMON_SETS
+from haulout.kube import leases
 from haulout.kube.access import Permission
-from haulout.kube.ledger import LEDGERS
+from haulout.kube.resources import LEASES, PODS, Resource
+from haulout.profiles import claims
+from haulout.profiles.model import Configuration
 from haulout.profiles.performing import HYPERVISORS
+from haulout.profiles.plugin import Need, Plugin
 from haulout.profiles.workloads import KINDS
 
-_READ = ("get", "list", "watch")
+_FOLLOW = ("list", "watch")
+_FOLLOWED: Mapping[Need, tuple[Resource[Any], ...]] = {
+    Need.PODS: (PODS,),
+    Need.ROOM: (PODS,),
+    Need.DAEMON_SETS: (DAEMON_SETS,),
+    Need.WORKLOADS: (PODS, *KINDS.values()),
+    Need.HYPERVISORS: (HYPERVISORS,),
+}
 
 
-def permissions(*, namespace: str) -> tuple[Permission, ...]:
-    """Return what profiles need; budgets are kept in `namespace`."""
-    leases = "coordination.k8s.io", "leases"
+def permissions(configuration: Configuration, *, namespace: str) -> tuple[Permission, ...]:
+    """Return what a configuration needs; the operator lives in `namespace`."""
+    return (*always(), *wanted(configuration, namespace=namespace))
+
+
+def always() -> tuple[Permission, ...]:
+    """Return what every configuration needs."""
     return (
-        Permission(_READ, "", "nodes", None, "see nodes"),
+        Permission(("get", "list", "watch"), "", "nodes", None, "see nodes"),
         Permission(("patch",), "", "nodes", None, "cordon, taint and label nodes"),
-        *drain.permissions(),
-        Permission(("get", "create", "patch"), LEDGERS.group, LEDGERS.plural, namespace, "keep budgets"),
-        Permission((*_READ, "create", "patch"), *leases, None, "stagger, and keep threads"),
-        Permission(("list", "watch"), "apps", "daemonsets", None, "see DaemonSets"),
-        *(Permission(("list", "watch"), it.group, it.plural, None, f"see {it.kind}s") for it in KINDS.values()),
-        Permission((*_READ, "patch"), HYPERVISORS.group, HYPERVISORS.plural, None, "see and change hypervisors"),
     )
+
+
+def usual(*, namespace: str) -> tuple[Permission, ...]:
+    """Return what is granted where no configuration is known: to drain, to count, to see workloads recover.
+
+    Not in it is what has to be named: leases in other namespaces, Secrets, hypervisors.
+    """
+    seen = (need for need in Need if need not in (Need.HYPERVISORS, Need.LEASES))
+    return (
+        *always(),
+        *drain.permissions(),
+        *claims.permissions(namespace),
+        *(each for need in seen for each in _following(need)),
+        _following_leases(namespace),
+        *leases.permissions(namespace=namespace, why="lead, stagger, keep threads"),
+    )
+
+
+def wanted(configuration: Configuration, *, namespace: str) -> Mapping[Permission, tuple[str, ...]]:
+    """Return what plugins of a configuration need beside what all do, and the names of the instances that do."""
+    found: dict[Permission, dict[str, None]] = {}
+    for name, plugin in configuration.members():
+        for each in of(plugin, namespace=namespace):
+            found.setdefault(each, {})[name] = None
+    return {each: tuple(names) for each, names in found.items()}
+
+
+def of(plugin: Plugin, *, namespace: str) -> Iterator[Permission]:
+    """Yield what a plugin needs."""
+    for need in Need:
+        if need in plugin.needs:
+            yield from _following(need)
+    if Need.LEASES in plugin.needs:
+        yield from map(_following_leases, plugin.lease_namespaces())
+    yield from plugin.permissions(namespace)
+
+
+def _following(need: Need) -> Iterator[Permission]:
+    for it in _FOLLOWED.get(need, ()):
+        yield Permission(_FOLLOW, it.group, it.plural, None, f"follow {it.plural}")
+
+
+def _following_leases(namespace: str) -> Permission:
+    return Permission(_FOLLOW, LEASES.group, LEASES.plural, namespace, "follow leases")

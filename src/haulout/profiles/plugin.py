@@ -25,6 +25,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar, Protocol
 
+from haulout.kube.access import Permission
 from haulout.kube.objects import Lease, Node, RawObject
 from haulout.profiles.fitting import Room
 from haulout.profiles.smtp import Envelope
@@ -228,6 +229,14 @@ class Plugin:
 
     def lease_namespaces(self) -> tuple[str, ...]:
         """Return where the leases are that it looks at (`Need.LEASES`)."""
+        return ()
+
+    def permissions(self, home: str) -> tuple[Permission, ...]:
+        """Return what the operator must be allowed for it, beside seeing what `needs` names.
+
+        `home` is the operator's namespace.
+        """
+        del home
         return ()
 
     def problems(self) -> Iterator[tuple[str, str]]:

@@ -7,7 +7,7 @@
 """
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -17,8 +17,9 @@ from haulout.drain.pods import on_node
 from haulout.drain.selection import belongs_to_daemon_set, is_static
 from haulout.errors import KubeError
 from haulout.kube.client import Client
-from haulout.kube.resources import PODS
-from haulout.profiles import begun, data, glimpse
+from haulout.kube.objects import Base, Object
+from haulout.kube.resources import EVENTS, PODS
+from haulout.profiles import barred, begun, data, glimpse
 from haulout.profiles.attaching import attached
 from haulout.profiles.glimpse import Glimpse
 from haulout.profiles.machine import step
@@ -27,6 +28,7 @@ from haulout.profiles.plugin import DATA_ANNOTATION, Entry, NodeSight, Outside
 from haulout.profiles.remedies import Remedy, remedies
 from haulout.profiles.steps import CheckReport, DrainSeen, ProfileReport, Result, Subject, TransitionReport
 
+_NEVER = datetime.min.replace(tzinfo=UTC)
 _MOST_ROUNDS = 3  # of questions: an answer may lead to another question
 
 
@@ -101,7 +103,8 @@ async def judge(client: Client, configuration: Configuration, name: str, *, outs
         result = step(subject, configuration.profiles, attached(sight.node, configuration.profiles))
         if outside is None or not await seen.ask(outside, client):
             break
-    found = explained(sight, configuration, result, at=subject.now, notes=tuple(seen.notes))
+    notes = *seen.notes, *await _said_of_permissions(client)
+    found = explained(sight, configuration, result, at=subject.now, notes=notes)
     every = min((it.every or configuration.requeue for it in seen.asked), default=None)
     return found if every is None else msgspec.structs.replace(found, asks_every=duration.format(every))
 
@@ -136,6 +139,26 @@ async def _drains(client: Client, sight: NodeSight, seen: Glimpse) -> dict[str, 
     left = sum(not (is_static(pod) or belongs_to_daemon_set(pod)) for pod in pods)
     words = f"{left} pods have still to leave the node; see: haulout status {node.name}"
     return dict.fromkeys(sight.entries, DrainSeen(is_done=not left, words=words))
+
+
+async def _said_of_permissions(client: Client) -> list[str]:
+    """Return what the operator last said that it lacks: this look is made with the permissions of somebody else."""
+    try:
+        events = (await client.list(EVENTS.of(_Event), namespace="default", fields=f"reason={barred.EVENT}")).items
+    except KubeError:
+        return []
+    last = max(events, key=lambda it: it.series.last_observed_time or it.event_time or _NEVER, default=None)
+    return [] if last is None else [f"the operator has said: {last.note}"]
+
+
+class _Series(Base, frozen=True):
+    last_observed_time: datetime | None = None
+
+
+class _Event(Object, frozen=True):
+    note: str = ""
+    event_time: datetime | None = None
+    series: _Series = _Series()
 
 
 def explained(

@@ -21,8 +21,8 @@ from support.maintaining import (
     DEFINITION,
     LEASES,
     NAME,
-    NARROW_RIGHTS,
     PLURAL,
+    RIGHTS,
     blocked_on,
     countermand,
     entitled,
@@ -53,7 +53,7 @@ FREE = a_pod("shop/free", on="n1", act={"stop-seconds": "1"})
 async def a_shop(clock: Clock, *, held: bool = False, entitling: bool = False) -> AsyncIterator[SandboxCluster]:
     """Run a cluster with a pod on its first node; with `held` another one, which its budget does not let go."""
     bare = a_cluster(clock)
-    plan = entitled(bare, NARROW_RIGHTS) if entitling else maintained(bare)
+    plan = entitled(bare) if entitling else maintained(bare)
     plan = plan.with_nodes(2).with_objects(FREE)
     plan = blocked_on(plan, "n1") if held else plan
     async with plan.upholding(*invariants(silent_for=timedelta(hours=1))).on_the_sandbox() as cluster:
@@ -216,7 +216,7 @@ async def test_leases_whose_namespace_is_deleted_are_made_again(clock: Clock, *,
         await trouble(cluster)
         if with_rights:  # those that we ship went with the namespace
             assert "forbidden" in last_error(cluster).lower()
-            for right in NARROW_RIGHTS:
+            for right in RIGHTS:
                 cluster.api.put(right)
         await cluster.eventually(lambda: lease(cluster, "n1")["metadata"]["uid"] != before, within=LONG)
         assert is_taken(cluster, "n1")
@@ -229,7 +229,7 @@ async def test_leases_whose_namespace_is_deleted_are_made_again(clock: Clock, *,
 async def test_with_the_namespace_of_the_leases_goes_our_role_in_it_which_is_told_until_it_is_back(
     clock: Clock,
 ) -> None:
-    plan = entitled(blocked_on(a_cluster(clock).with_nodes(2), "n1"), NARROW_RIGHTS)
+    plan = entitled(blocked_on(a_cluster(clock).with_nodes(2), "n1"))
     async with plan.on_the_sandbox() as cluster:
         cluster.run(operate)
         await order(cluster, "n1")
@@ -237,7 +237,7 @@ async def test_with_the_namespace_of_the_leases_goes_our_role_in_it_which_is_tol
         await cluster.delete("namespaces", LEASES)
         await cluster.eventually(lambda: "forbidden" in status(cluster).get("lastError", ""))
         assert is_taken(cluster, "n1")
-        for role in NARROW_RIGHTS:
+        for role in RIGHTS:
             cluster.api.put(role)
         await cluster.eventually(lambda: has_lease(cluster, "n1"), within=LONG)
         await over(cluster)

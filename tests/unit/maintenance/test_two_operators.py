@@ -8,7 +8,8 @@ from functools import partial
 
 import pytest
 
-from haulout.app.operator import LEADER_LEASE, OperatorSettings, run_operator
+from haulout.app.names import LEADER_LEASE
+from haulout.app.operator import OperatorSettings, run_operator
 from haulout.core.clock import Clock
 from haulout.sandbox.faults import FAULTS, Fault, mixture
 from haulout.sandbox.invariants import EndsOrExplains, Invariant

@@ -13,6 +13,7 @@ from haulout.profiles.plugins.checks.capacity import Capacity
 from haulout.profiles.sources import NotKnown
 from haulout.profiles.steps import Sending
 from support.builders import a_deployment, a_lease, a_node, a_pod, a_workload
+from support.definitions import HYPERVISORS
 from support.outside import FakeOutside
 from support.scenes import MINUTE, NOW, PROFILE, entry
 from support.surrounded import Around, configuration, surrounded
@@ -34,29 +35,6 @@ PREFERS = {
             }
         ]
     }
-}
-HYPERVISOR_DEFINITION: RawObject = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "hypervisors.kvm.cloud.sap"},
-    "spec": {
-        "group": "kvm.cloud.sap",
-        "scope": "Cluster",
-        "names": {
-            "plural": "hypervisors",
-            "singular": "hypervisor",
-            "kind": "Hypervisor",
-            "listKind": "HypervisorList",
-        },
-        "versions": [
-            {
-                "name": "v1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
 }
 
 
@@ -231,7 +209,7 @@ async def test_without_their_definition_there_are_no_hypervisors_until_it_is_ins
     async with surrounded(clock, HYPERVISOR, a_node("n1")) as around:
         assert around.sights().hypervisor("n1") is None
         assert "hypervisors.kvm.cloud.sap are not installed" in caplog.text
-        around.api.put(HYPERVISOR_DEFINITION)
+        around.api.put(HYPERVISORS)
         around.api.put(a_hypervisor("n1", evicted=True))
         await around.settle(timedelta(minutes=2))
         found = around.sights().hypervisor("n1")

@@ -7,6 +7,7 @@ from urllib.parse import quote
 import msgspec
 
 from haulout.errors import OutsideError
+from haulout.kube.access import Permission
 from haulout.profiles import openstack, topics
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Check, Outside, Scene, Verdict, broken, fails, passes, unknown
@@ -79,6 +80,14 @@ class KubernikusCount(Check):
         current = len(scene.sights.nodes())
         why = f"the cluster has {counted(current, 'node')}, and its pools in Kubernikus should have {wanted}"
         return passes(why, reason=why) if current >= wanted else fails(why, reason=why)
+
+    def permissions(self, home: str) -> tuple[Permission, ...]:
+        """Return what it takes to read the Secret, if there is one."""
+        del home
+        secret = self.cloud_provider_secret
+        if not (secret.name and secret.namespace):
+            return ()
+        return (Permission(("get",), "", "secrets", secret.namespace, "read credentials", names=(secret.name,)),)
 
     def topics(self, node: str) -> tuple[str, ...]:
         """Return what wakes the node."""

@@ -7,7 +7,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from haulout.core.shaped import Form
-from haulout.profiles import topics
+from haulout.kube.access import Permission
+from haulout.profiles import claims, topics
 from haulout.profiles.options import option
 from haulout.profiles.plugin import (
     PROFILE_LABEL,
@@ -102,6 +103,10 @@ class MaxMaintenance(Check):
             return ()
         scope = self._scope(scene)
         return (SlotClaim(limit=self._limit(scope, scene), scope=scope),)
+
+    def permissions(self, home: str) -> tuple[Permission, ...]:
+        """Return what it takes to take slots."""
+        return claims.permissions(home)
 
     def topics(self, node: str) -> tuple[str, ...]:
         """Return what wakes the node."""

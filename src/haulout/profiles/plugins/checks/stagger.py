@@ -4,7 +4,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from haulout.kube.access import Permission
 from haulout.kube.objects import Lease
+from haulout.kube.resources import LEASES
 from haulout.profiles import topics
 from haulout.profiles.instants import later
 from haulout.profiles.options import option
@@ -91,6 +93,16 @@ class Stagger(Check):
     def lease_namespaces(self) -> tuple[str, ...]:
         """Return where the leases are."""
         return (self.lease_namespace,)
+
+    def permissions(self, home: str) -> tuple[Permission, ...]:
+        """Return what it takes to take the leases."""
+        del home
+        names = tuple(self._names())
+        place = LEASES.group, LEASES.plural, self.lease_namespace
+        if not names:
+            return ()
+        # A name cannot restrict making one, as there is no object yet to have it.
+        return Permission(("create",), *place, "stagger"), Permission(("patch",), *place, "stagger", names=names)
 
     def topics(self, node: str) -> tuple[str, ...]:
         """Return what wakes the node."""

@@ -16,6 +16,7 @@ import msgspec
 
 from haulout.errors import AlreadyExists, Conflict, KubeError, NotFound, OutsideError, Unreachable
 from haulout.kube import leases
+from haulout.kube.access import Permission
 from haulout.kube.client import Client
 from haulout.kube.locks import held_until
 from haulout.kube.objects import Lease, LeaseSpec, object_key
@@ -84,6 +85,11 @@ period: 24h
             yield "url", complaint
         if self.period < timedelta(seconds=1):
             yield "period", "found less than a second, expected a duration such as 24h"
+
+    def permissions(self, home: str) -> tuple[Permission, ...]:
+        """Return what it takes to remember the thread."""
+        del home
+        return leases.permissions(namespace=self.lease_namespace, why="keep threads", names=(self.lease_name,))
 
     def template_problems(self) -> Iterator[tuple[str, str]]:
         """Yield what is wrong with the two texts."""

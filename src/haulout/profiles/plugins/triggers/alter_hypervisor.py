@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from haulout.core.shaped import meant
+from haulout.kube.access import Permission
 from haulout.profiles.options import REST, option
+from haulout.profiles.performing import HYPERVISORS
 from haulout.profiles.plugin import Effect, PatchHypervisor, Scene, Trigger
 
 _TRUTH, _TEXT, _TEXTS = "true or false", "a text", "a list of texts"
@@ -52,6 +54,12 @@ customTraits: [CUSTOM_DRAINING]
         """Return the one change; none if nothing is to be set."""
         del scene
         return (PatchHypervisor(dict(self.fields)),) if self.fields else ()
+
+    def permissions(self, home: str) -> tuple[Permission, ...]:
+        """Return what it takes to change it."""
+        del home
+        why = "change hypervisors"
+        return (Permission(("patch",), HYPERVISORS.group, HYPERVISORS.plural, None, why),) if self.fields else ()
 
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield fields that there are not, and values that they cannot have."""

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from haulout.drain import document
+from haulout.drain import permissions as drain
 from haulout.drain.policy import Policy
 from haulout.errors import PolicyError
+from haulout.kube.access import Permission
 from haulout.kube.objects import RawObject
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Cordon, Drain, Effect, Scene, Trigger, Uncordon
@@ -75,6 +77,11 @@ drain:
             for problem in error.problems:
                 key, _, text = problem.partition(": ")
                 yield key, text
+
+    def permissions(self, home: str) -> tuple[Permission, ...]:
+        """Return what a drain takes; to cordon is to change the node, which is always needed."""
+        del home
+        return drain.permissions(self.policy()) if self.action == "drain" else ()
 
     def policy(self) -> Policy:
         """Return how a node is drained; raises `PolicyError`."""
