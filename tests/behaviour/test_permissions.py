@@ -192,7 +192,8 @@ async def test_hypervisors_and_secrets_are_granted_to_who_configures_them(a_clus
     configuration = loaded(file, ELSEWHERE)
     outside = OutsideAndSecrets(behave=_kubernikus)
     plan = maintained(a_cluster()).with_definition(HYPERVISORS).with_rights(*rights(configuration)).with_nodes(1)
-    async with plan.with_objects(_secret(), _hypervisor("n1")).running() as cluster:
+    async with plan.running() as cluster:
+        await cluster.create(_secret(), _hypervisor("n1"))
         cluster.run(outside.known_to(operating(file, outside=outside)))
         await attach(cluster, "n1", "os")
         await want(cluster, "n1")

@@ -53,8 +53,8 @@ def test_a_plain_pod_is_easy_to_move() -> None:
 
 
 def test_what_rows_share_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows._Shared, "_LIMIT", 3)
-    shared = rows._Shared()
+    monkeypatch.setattr(rows.Shared, "_LIMIT", 3)
+    shared = rows.Shared()
     for number in range(100):
         shared(str(number))
     assert len(shared._known) <= 3

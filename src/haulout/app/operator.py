@@ -24,11 +24,14 @@ from haulout.app.names import LEADER_LEASE
 from haulout.app.profiles import Profiles, see_to_profiles
 from haulout.errors import HandOver, KubeError, LeadershipLost
 from haulout.kube import leases
+from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.leader import LeaderElection
+from haulout.kube.objects import Node
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance.controller import Controller, Settings
+from haulout.maintenance.sight import node_cache
 from haulout.web import health
 from haulout.web.wishes import WebhookSettings
 
@@ -95,13 +98,14 @@ async def stand(client: Client, settings: OperatorSettings, *, profiles: Profile
 async def _lead(client: Client, *, settings: OperatorSettings, own_node: str, profiles: Profiles | None) -> None:
     events = EventRecorder(client, instance=settings.identity, controller=_REPORTER)
     how = Settings(lease_namespace=settings.lease_namespace, own_node=own_node, guard_quorum=settings.guard_quorum)
-    controller = Controller(client, events=events, settings=how)
+    nodes = node_cache(client)  # one copy for all: they are what takes the most room
+    controller = Controller(client, events=events, settings=how, nodes=nodes)
     async with asyncio.TaskGroup() as group:
-        telling = group.create_task(events.run())
+        telling, following = group.create_task(events.run()), group.create_task(_endless(nodes))
         works = [group.create_task(_until_handed_over(controller.run()))]
         if profiles is not None:
             announcer = Announcer(client, events, settings.namespace)
-            seeing = _see_to(client, profiles, settings, own_node=own_node, announcer=announcer)
+            seeing = _see_to(client, profiles, settings, own_node=own_node, announcer=announcer, nodes=nodes)
             works.append(group.create_task(_until_handed_over(seeing)))
         try:
             done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
@@ -111,6 +115,7 @@ async def _lead(client: Client, *, settings: OperatorSettings, own_node: str, pr
             await asyncio.wait(works)
             await events.flush(_LAST_WORDS)
             telling.cancel()
+            following.cancel()
     raise done.pop().result()
 
 
@@ -124,17 +129,27 @@ async def _until_handed_over(work: Coroutine[Any, Any, None]) -> HandOver:
 
 
 async def _see_to(
-    client: Client, profiles: Profiles, settings: OperatorSettings, *, own_node: str, announcer: Announcer
+    client: Client,
+    profiles: Profiles,
+    settings: OperatorSettings,
+    *,
+    own_node: str,
+    announcer: Announcer,
+    nodes: Cache[Node],
 ) -> None:
     async def work() -> None:
         await see_to_profiles(
-            client, profiles, namespace=settings.namespace, identity=settings.identity, own_node=own_node
+            client, profiles, namespace=settings.namespace, identity=settings.identity, own_node=own_node, nodes=nodes
         )
 
     async def tell(note: str) -> None:
         await announcer.warn(note, reason="ProfilesBroke", action="SeeToProfiles")
 
     await profiles.part.run(work, client=client, tell=tell)
+
+
+async def _endless(nodes: Cache[Node]) -> None:
+    await nodes.run()
 
 
 async def _has_successor(client: Client, settings: OperatorSettings) -> bool:

@@ -21,10 +21,11 @@ from haulout.app.names import PROFILES_LEASE
 from haulout.app.parts import Part
 from haulout.app.rights import ASKED_EVERY, Rights
 from haulout.errors import HandOver, LeadershipLost
+from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.leader import LeaderElection
-from haulout.kube.objects import RawObject
+from haulout.kube.objects import Node, RawObject
 from haulout.profiles.controller import Controller, Settings
 from haulout.profiles.info import Info, as_json
 from haulout.profiles.plugin import Outside
@@ -59,14 +60,21 @@ class Profiles:
 
 
 async def see_to_profiles(
-    client: Client, profiles: Profiles, *, namespace: str, identity: str, own_node: str = ""
+    client: Client,
+    profiles: Profiles,
+    *,
+    namespace: str,
+    identity: str,
+    own_node: str = "",
+    nodes: Cache[Node] | None = None,
 ) -> None:
     """See to profiles whenever no SAP maintenance-controller does; until cancelled.
 
-    Raises `HandOver` when a profile is about to drain `own_node`, on which this process runs.
+    `nodes` is a copy of them that somebody else keeps up to date. Raises `HandOver` when a profile is about to drain
+    `own_node`, on which this process runs.
     """
     settings = Settings(namespace=namespace, own_node=own_node)
-    lead = partial(_lead, profiles=profiles, settings=settings, identity=identity)
+    lead = partial(_lead, profiles=profiles, settings=settings, identity=identity, nodes=nodes)
     while True:
         election = LeaderElection(
             client,
@@ -82,7 +90,9 @@ async def see_to_profiles(
         await client.clock.sleep(_STANDS_AGAIN_AFTER)
 
 
-async def _lead(client: Client, *, profiles: Profiles, settings: Settings, identity: str) -> None:
+async def _lead(
+    client: Client, *, profiles: Profiles, settings: Settings, identity: str, nodes: Cache[Node] | None
+) -> None:
     events = EventRecorder(client, instance=identity, controller=_REPORTER)
     made: list[Surroundings] = []
     handed_over: HandOver | None = None
@@ -91,7 +101,7 @@ async def _lead(client: Client, *, profiles: Profiles, settings: Settings, ident
         made.append(Surroundings(controller, client, outside=profiles.outside))
         return made[0]
 
-    controller = Controller(client, events=events, settings=settings, surroundings=surround)
+    controller = Controller(client, events=events, settings=settings, surroundings=surround, nodes=nodes)
     async with asyncio.TaskGroup() as group:
         telling = group.create_task(events.run())
         announcer = Announcer(client, events, settings.namespace)

@@ -53,7 +53,7 @@ class PodRow(msgspec.Struct, frozen=True, gc=False, kw_only=True):
 
 def pod_rows() -> Callable[[Pod], PodRow]:
     """Return a function that makes rows of pods; the rows of one such function share what they have in common."""
-    shared = _Shared()
+    shared = Shared()
 
     def row(pod: Pod) -> PodRow:
         metadata, spec, status = pod.metadata, pod.spec, pod.status
@@ -85,7 +85,7 @@ def _controller(pod: Pod) -> Owner | None:
     return None
 
 
-class _Shared:
+class Shared:
     """Returns one and the same object for equal values.
 
     Not `sys.intern`, which some Python versions never forget. When there are too many values to be worth sharing it
@@ -98,6 +98,7 @@ class _Shared:
         self._known: dict[Any, Any] = {}
 
     def __call__(self, value: S) -> S:
+        """Return the one that is equal to `value`."""
         known: S | None = self._known.get(value)
         if known is not None:
             return known

@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 
 from haulout.drain.keeper import Drains
 from haulout.errors import Conflict, HandOver, HauloutError, KubeError, LeadershipLost, NotFound
+from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.objects import Lease, Node
@@ -52,7 +53,10 @@ class Settings:
 
 
 class Controller:
-    """Sees to all NodeMaintenances; `run` may be called once."""
+    """Sees to all NodeMaintenances; `run` may be called once.
+
+    `nodes` is a copy that somebody else keeps up to date, made by `sight.node_cache`; without it, it has its own.
+    """
 
     def __init__(
         self,
@@ -60,6 +64,7 @@ class Controller:
         *,
         events: EventRecorder,
         settings: Settings | None = None,
+        nodes: Cache[Node] | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self._client = client
@@ -69,7 +74,7 @@ class Controller:
         self._queue: Queue[str] = Queue(
             self._work, clock=client.clock, random=client.random, workers=_WORKERS, name="NodeMaintenance"
         )
-        self._sight = Sight(client, lease_namespace=self.settings.lease_namespace)
+        self._sight = Sight(client, lease_namespace=self.settings.lease_namespace, nodes=nodes)
         self._drains = Drains(client, changed=self._note_drain)
         self._performer = Performer(
             client,

@@ -15,6 +15,7 @@ from haulout.errors import HauloutError, KubeError, NotFound
 from haulout.kube import leases
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
+from haulout.kube.compact import compact_nodes
 from haulout.kube.follow import Selection
 from haulout.kube.fresh import Fresh
 from haulout.kube.objects import Lease, Node
@@ -32,6 +33,11 @@ _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 _SYNCED_WITHIN = timedelta(seconds=10)
 
 
+def node_cache(client: Client) -> Cache[Node]:
+    """Return a copy of all nodes, in which those that maintenances hold are found; others may read it, too."""
+    return Cache(client, Selection(NODES), row=compact_nodes(), indexes={_BY_HOLDER: holders})
+
+
 class MaintenanceGone(HauloutError):
     """The maintenance does not exist any more, or is another one."""
 
@@ -39,17 +45,19 @@ class MaintenanceGone(HauloutError):
 class Sight:
     """The copies, and what is asked when they do not tell."""
 
-    def __init__(self, client: Client, *, lease_namespace: str) -> None:
+    def __init__(self, client: Client, *, lease_namespace: str, nodes: Cache[Node] | None = None) -> None:
         self._client = client
         self._lease_namespace = lease_namespace
         by_node = {_BY_NODE: _node_of}
         self.maintenances = Fresh(Cache(client, Selection(NODE_MAINTENANCES), row=as_is, indexes=by_node))
-        self.nodes = Fresh(Cache(client, Selection(NODES), row=as_is, indexes={_BY_HOLDER: holders}))
+        self._has_own_nodes = nodes is None
+        self.nodes = Fresh(node_cache(client) if nodes is None else nodes)
         self.leases = Fresh(Cache(client, Selection(LEASES, namespace=lease_namespace), row=as_is))
 
     def runs(self) -> tuple[Callable[[], Awaitable[None]], ...]:
         """Return what must run for as long as anything is looked at."""
-        return self.maintenances.cache.run, self.nodes.cache.run, self.leases.cache.run
+        own = (self.nodes.cache.run,) if self._has_own_nodes else ()
+        return self.maintenances.cache.run, *own, self.leases.cache.run
 
     async def wait_synced(self) -> None:
         """Wait for the maintenances; for the others only a while, since what is wrong can be told in the status."""

@@ -15,13 +15,15 @@ Steps that take something are made one at a time, each on what the one before it
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from haulout.errors import Conflict, HandOver, HauloutError, LeadershipLost, NotFound
-from haulout.kube.cache import Cache, as_is
+from haulout.kube.cache import Cache
 from haulout.kube.client import Client
+from haulout.kube.compact import compact_nodes
 from haulout.kube.events import EventRecorder
 from haulout.kube.follow import Selection
 from haulout.kube.objects import Node
@@ -29,13 +31,13 @@ from haulout.kube.queue import Queue
 from haulout.kube.resources import NODES
 from haulout.profiles import begun, data
 from haulout.profiles.attaching import attached
-from haulout.profiles.info import Info, NodeInfo
+from haulout.profiles.info import NO_LABELS, Info, NodeInfo
 from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
 from haulout.profiles.performing import Performer
 from haulout.profiles.plugin import DATA_ANNOTATION, LOG_DETAILS_LABEL, Claim, NodeSight, Sights, SlotClaim, State
 from haulout.profiles.sights import NodeSights
-from haulout.profiles.steps import Result, Sending, Subject
+from haulout.profiles.steps import ProfileReport, Result, Sending, Subject
 from haulout.profiles.telling import Teller
 from haulout.profiles.waiting import Waiting
 
@@ -83,7 +85,10 @@ class Settings:
 
 
 class Controller:
-    """Sees to all nodes by a configuration, which may be changed at any time; `run` may be called once."""
+    """Sees to all nodes by a configuration, which may be changed at any time; `run` may be called once.
+
+    `nodes` is a copy that somebody else keeps up to date; without it, it has its own.
+    """
 
     def __init__(
         self,
@@ -92,6 +97,7 @@ class Controller:
         events: EventRecorder,
         settings: Settings,
         surroundings: Callable[["Controller"], Surroundings],
+        nodes: Cache[Node] | None = None,
     ) -> None:
         self.info = Info()
         self.teller = Teller(events)
@@ -102,7 +108,8 @@ class Controller:
         self._queue: Queue[str] = Queue(
             self._work, clock=client.clock, random=client.random, workers=_WORKERS, name="profiles"
         )
-        self._cache: Cache[Node] = Cache(client, Selection(NODES), row=as_is)
+        self._has_own_cache = nodes is None
+        self._cache = Cache(client, Selection(NODES), row=compact_nodes()) if nodes is None else nodes
         self._nodes = NodeSights(data.entries_of, changed=self._note_change)
         self._performer = Performer(
             client,
@@ -119,18 +126,23 @@ class Controller:
 
     async def run(self) -> None:
         """Work until cancelled; raises `HandOver` when another process should go on."""
+        with ExitStack() as stack:
+            await self._work_until_handing_over(stack)
+        raise HandOver(f"this process runs on node {self._own_node}, which a profile is about to drain")
+
+    async def _work_until_handing_over(self, stack: ExitStack) -> None:
         async with asyncio.TaskGroup() as group:
-            runs = (self._cache.run, self._performer.run, self._surroundings.run)
+            own = (self._cache.run,) if self._has_own_cache else ()
+            runs = (*own, self._performer.run, self._surroundings.run)
             background = [group.create_task(_endless(run)) for run in runs]
             await self._cache.wait_synced()
-            self._cache.subscribe(self._nodes.follow)
+            stack.callback(self._cache.subscribe(self._nodes.follow))
             working = group.create_task(self._queue.run())
             await self._is_handing_over.wait()
             working.cancel()
             await self._surroundings.settle(_LAST_WORDS)
             for task in background:
                 task.cancel()
-        raise HandOver(f"this process runs on node {self._own_node}, which a profile is about to drain")
 
     def _hand_over_if_on(self, node: str) -> None:
         """Give way to another process before the node is emptied on which this one runs."""
@@ -182,7 +194,7 @@ class Controller:
         why = self.teller.fails(sight.node, error)
         known = self.info.get(name)
         reports = () if known is None else known.reports
-        self.info.note(NodeInfo(sight.node, tuple(replace(it, error=why) for it in reports), self._clock.now(), None))
+        self._note_info(sight, tuple(replace(it, error=why) for it in reports), None)
 
     async def _look_at(self, name: str) -> datetime | None:
         """Take steps until there is nothing more to do; return when to look again."""
@@ -208,9 +220,14 @@ class Controller:
                 return None  # the watch will tell
             if not wrote:
                 self._waiting.set(name, result.topics)
-                self.info.note(NodeInfo(sight.node, result.reports, self._clock.now(), result.wakes_at))
+                self._note_info(sight, result.reports, result.wakes_at)
                 return result.wakes_at
         raise conflict or GoesInCircles(f"the profiles of node {name} lead from state to state without an end")
+
+    def _note_info(self, sight: NodeSight, reports: tuple[ProfileReport, ...], next_look: datetime | None) -> None:
+        shown = () if self._configuration is None else self._configuration.label_filter
+        labels = {key: value for key, value in sight.node.metadata.labels.items() if key in shown} or NO_LABELS
+        self.info.note(NodeInfo(sight.node.name, labels, reports, self._clock.now(), next_look))
 
     async def _leave_alone(self, sight: NodeSight) -> None:
         """Touch nothing of a node whose data cannot be read: nobody knows where its profiles stand."""

@@ -7,18 +7,22 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Any
 
-from haulout.kube.objects import Node, RawObject
+from haulout.kube.objects import RawObject
 from haulout.kube.timestamps import micro_time
 from haulout.profiles.steps import ProfileReport, TransitionReport
+
+NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class NodeInfo:
-    """What was decided about a node, and when."""
+    """What was decided about a node, and when. It does not hold the node itself, which others keep anyway."""
 
-    node: Node
+    name: str
+    labels: Mapping[str, str]  # those that are shown
     reports: tuple[ProfileReport, ...]
     updated: datetime
     next_look: datetime | None
@@ -32,7 +36,7 @@ class Info:
 
     def note(self, info: NodeInfo) -> None:
         """Keep what was decided."""
-        self._nodes[info.node.name] = info
+        self._nodes[info.name] = info
 
     def forget(self, node: str) -> None:
         """Drop a node that is gone."""
@@ -53,9 +57,9 @@ def as_json(infos: Iterable[NodeInfo], *, label_filter: tuple[str, ...]) -> list
 
 
 def _node(info: NodeInfo, label_filter: tuple[str, ...]) -> RawObject:
-    labels = info.node.metadata.labels
+    labels = info.labels
     return {
-        "node": info.node.name,
+        "node": info.name,
         "profiles": [_profile(report) for report in info.reports],
         "labels": {key: labels[key] for key in label_filter if key in labels},
         "updated": micro_time(info.updated),

@@ -12,6 +12,7 @@ for no reason.
 import asyncio
 import base64
 import binascii
+import functools
 import os
 import ssl
 from collections.abc import Mapping
@@ -58,11 +59,16 @@ class Network:
     ) -> None:
         self._client = client
         self._environ = os.environ if environ is None else environ
-        self._tls = ssl.create_default_context() if tls is None else tls
+        self._given_tls = tls
         self._connections = connections
         self._largest_answer = largest_answer
         self._letters = asyncio.Semaphore(connections)
         self._session: aiohttp.ClientSession | None = None
+
+    @functools.cached_property
+    def _tls(self) -> ssl.SSLContext:
+        """Whom to trust; made when it is needed, as the certificates of all authorities take megabytes."""
+        return ssl.create_default_context() if self._given_tls is None else self._given_tls
 
     async def request(
         self,

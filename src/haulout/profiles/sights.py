@@ -95,16 +95,21 @@ class NodeSights:
     def _take(self, node: Node, *, by_us: bool) -> None:
         known = self._store.get(node.name)
         if known is not None and revision(known.resource_version) >= revision(node.resource_version):
+            if not by_us and known.resource_version == node.resource_version:
+                self._put(self._row(node, known))  # the same, but the watch's own: one copy is enough
             return
         row = self._row(node, known)
+        self._put(row)
+        if known is None or not _is_as_before(known.node, node):
+            self._changed(row.key, _topics(known, row), by_us)
+
+    def _put(self, row: _Row) -> None:
         self._store.put(row)
         for key, rows in self._with_label.items():
-            if key in node.metadata.labels:
+            if key in row.node.metadata.labels:
                 rows[row.key] = row
             else:
                 rows.pop(row.key, None)
-        if known is None or not _is_as_before(known.node, node):
-            self._changed(row.key, _topics(known, row), by_us)
 
     def _drop(self, row: _Row) -> None:
         self._store.drop(row.key)

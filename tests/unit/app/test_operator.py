@@ -147,3 +147,15 @@ async def test_who_hands_over_gives_up_both_leases(clock: Clock, tmp_path: Path)
         replica_with_profiles(town, "two", file, node="n2")
         order(town, "n1")
         await town.until(lambda: is_done(town) and holders(town) == both("two"))
+
+
+async def test_all_of_the_operator_shares_one_watch_of_nodes(clock: Clock, tmp_path: Path) -> None:
+    file = tmp_path / "maintenance.yaml"
+    file.write_text(CONFIGURATION)
+    async with a_site(clock, "n1", "n2") as town:
+        one = replica_with_profiles(town, "one", file)
+        await town.until(lambda: node_state(town, "n1") == "operational")
+        order(town, "n2")
+        await town.until(lambda: is_done(town))
+        asked = [it.request for it in one.process.transport.requests if it.request.path == "/api/v1/nodes"]
+        assert len(asked) == 1

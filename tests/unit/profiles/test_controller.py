@@ -43,6 +43,7 @@ OPERATIONAL, REQUIRED, MAINTAINED = State
 
 SUITE = """
 intervals: {requeue: 200ms, notify: 500ms}
+dashboard: {labelFilter: [cloud.sap/maintenance-profile, nothing]}
 instances:
   check:
   - {name: transition, type: hasLabel, config: {key: transition, value: "true"}}

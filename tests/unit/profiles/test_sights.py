@@ -173,3 +173,18 @@ def test_those_who_named_a_topic_are_woken_once_and_nobody_else() -> None:
     waiting.forget("n1")
     waiting.forget("n1")
     assert waiting.for_any({"a", "b", "c"}) == ["n2", "n3"]
+
+
+def test_what_the_watch_tells_of_our_own_write_takes_its_place_and_wakes_nobody() -> None:
+    """Both are the same state; the watch's is kept by its cache as well, so that it costs nothing."""
+    sights, told = seeing()
+    sights.follow(None, node(1, zone="a"))
+    assert len(sights.with_label("zone")) == 1
+    sights.note(node(2, zone="a"))
+    watched = node(2, zone="a")
+    before = len(told)
+    sights.follow(None, watched)
+    assert len(told) == before
+    for found in (sights.get("n1"), *sights.all(), *sights.with_label("zone")):
+        assert found is not None
+        assert found.node is watched
