@@ -95,19 +95,30 @@ async def test_pages_are_of_the_selection_only(clock: Clock) -> None:
     assert [node.name for node in cache.all()] == ["n1"]
 
 
-async def test_a_streamed_list_that_ends_early_or_falls_silent_is_not_taken_for_all(clock: Clock) -> None:
+@pytest.mark.parametrize("is_busy", [False, True], ids=["in silence", "while things change"])
+@pytest.mark.parametrize("kind", ["old", "new"])
+async def test_a_streamed_list_without_an_end_is_taken_by_pages(clock: Clock, *, is_busy: bool, kind: str) -> None:
+    """It is not taken for all there is; nor is anything unknown until the watch ends, minutes later."""
     world = World(clock)
     world.put("n1")
     world.put("n2")
     world.transport.faults.tamper(lambda line: [] if b"initial-events-end" in line else [line], times=None)
     async with asyncio.TaskGroup() as tasks:
         following = tasks.create_task(world.cache.run())
-        await world.settle(200)
-        assert "nothing heard for 150 s" in (world.cache.health().problem or "")
+        for number in range(18):
+            if is_busy:
+                world.put("n1" if kind == "old" else f"m{number}", beat=str(number))
+            await world.settle(1)
         assert (world.cache.health().synced, world.names()) == (False, [])
-        world.transport.faults.clear()
-        await world.settle(200)
-        assert world.names() == ["n1", "n2"]
+        for number in range(190):
+            if is_busy:
+                world.put("n1" if kind == "old" else f"k{number}", beat=str(number))
+            await world.settle(1)
+            if kind == "old" and number == 10:
+                assert world.names() == ["n1", "n2"]
+        assert world.cache.health().synced
+        assert {"n1", "n2"} <= set(world.names())
+        assert world.cache.health().problem is None
         following.cancel()
 
 

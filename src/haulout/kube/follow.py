@@ -9,6 +9,9 @@ every minute, so a longer silence means that nothing at all was written (then it
 there, whatever TCP believes; or, after a reconnect, that the server is behind us (etcd was restored from a backup),
 which it would never say. So the first silence after a reconnect is verified by a list of one.
 
+A streamed list ends with a bookmark that says so. When it does not come (it was lost on the way, or a server never
+sends it) the list is taken by pages instead, that once: what is there must not stay unknown until the watch ends.
+
 Trouble is met with growing, jittered pauses, or with the pause the server asks for; it is logged when it begins,
 changes and ends, not on every try.
 """
@@ -35,6 +38,8 @@ log = logging.getLogger(__name__)
 _SHORTEST_WATCH = timedelta(minutes=5)  # the server ends a watch after one to two times this, so that load spreads
 _OPENING_WITHIN = timedelta(seconds=30)
 _TOO_SHORT = timedelta(seconds=1)
+_LIST_ENDS_WITHIN = timedelta(seconds=20)  # after its last object
+_LIST_LASTS = timedelta(minutes=3)  # however many objects are made meanwhile
 _SETTLED = timedelta(seconds=30)  # a watch that stood this long worked, though nothing came over it
 _WELL_AFTER = timedelta(seconds=5)  # without an error following a watch's start
 _LONGEST_PAUSE = timedelta(minutes=5)  # whatever a Retry-After says: a page of a load balancer must not blind us
@@ -94,6 +99,10 @@ class _WentSilent(Unreachable):
     """Nothing was heard over a watch for too long."""
 
 
+class _NoEnd(Unreachable):
+    """A streamed list does not end."""
+
+
 class Follower(Generic[T]):
     """Keeps a copy of a selection up to date for as long as `run` runs."""
 
@@ -108,6 +117,7 @@ class Follower(Generic[T]):
         self._progressed = False
         self._verified = False  # that the server is not behind us, since the last reconnect
         self._streams = True  # until the server says that it cannot
+        self._pages_once = False  # the next list by pages: a streamed one did not end
         self._page_size = selection.page_size
 
     async def run(self) -> NoReturn:
@@ -161,16 +171,17 @@ class Follower(Generic[T]):
 
     async def _follow(self) -> bool:
         """Load if needed, then take changes until the watch ends; tells whether it ended in silence."""
-        if self._must_load and not self._streams:
+        if self._must_load and (self._pages_once or not self._streams):
             await self._load_pages()
         try:
             async with self._watch() as told:
                 if self._must_load:
                     await self._load_stream(told)
                 await self._apply(told)
-        except _WentSilent:
+        except _WentSilent as silence:
             if self._must_load:
-                raise
+                self._pages_once = True
+                raise _NoEnd(self._endless, sent=True) from silence
             await self._verify()
             return True
         except (BadRequest, Invalid) as error:
@@ -193,14 +204,22 @@ class Follower(Generic[T]):
     async def _load_stream(self, told: AsyncIterator[Told[T]]) -> None:
         self._copy.begin()
         loop = asyncio.get_running_loop()
+        until = loop.time() + _LIST_LASTS.total_seconds()
+        ends_within = _LIST_ENDS_WITHIN.total_seconds()
+        ends_by = loop.time() + ends_within
         async for event in told:
-            self.heard = loop.time()
+            now = self.heard = loop.time()
             if not isinstance(event, Bookmark):
                 take = self._copy.discard if event.type == "DELETED" else self._copy.collect
                 take(event.object)
+                if event.type == "ADDED":
+                    ends_by = now + ends_within
             elif event.ends_initial_list:
                 self._loaded(event.resource_version)
                 return
+            if now > min(ends_by, until):
+                self._pages_once = True
+                raise _NoEnd(self._endless, sent=True)
         raise Unreachable(f"watching {self._selection.resource}: the server ended its list half-way", sent=True)
 
     async def _load_pages(self) -> None:
@@ -220,9 +239,13 @@ class Follower(Generic[T]):
             of.resource, namespace=of.namespace, labels=of.labels, fields=of.fields, page_size=page_size
         )
 
+    @property
+    def _endless(self) -> str:
+        return f"watching {self._selection.resource}: the list that the server streams has no end; loading by pages"
+
     def _loaded(self, resource_version: str) -> None:
         self._copy.complete(resource_version)
-        self._must_load = False
+        self._must_load = self._pages_once = False
         self._page_size = self._selection.page_size
         self._verified = True
 
@@ -269,22 +292,26 @@ class Follower(Generic[T]):
         last one came.
         """
         loop = asyncio.get_running_loop()
-        patience = self._selection.silence.total_seconds()
         self.heard = loop.time()
         well = loop.call_later(_WELL_AFTER.total_seconds(), self._stands)
         watchdog: asyncio.TimerHandle
 
         def look() -> None:
             nonlocal watchdog
-            left = (self.heard or 0) + patience - loop.time()
+            left = (self.heard or 0) + self._patience() - loop.time()
             if left > 0:
                 watchdog = loop.call_later(left, look)
             else:
                 limit.reschedule(loop.time())
 
-        watchdog = loop.call_later(patience, look)
+        watchdog = loop.call_later(self._patience(), look)
         try:
             yield
         finally:
             watchdog.cancel()
             well.cancel()
+
+    def _patience(self) -> float:
+        """Return how many seconds of silence mean that nothing more will come: a list is sent without a pause."""
+        silence = self._selection.silence
+        return (min(silence, _LIST_ENDS_WITHIN) if self._must_load else silence).total_seconds()

@@ -21,7 +21,8 @@ from typing import Any
 from haulout.core.clock import Clock
 from haulout.core.virtual import VirtualClock
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import Faults, Rule
+from haulout.sandbox.apiserver import Faults, Rule, User
+from haulout.sandbox.apiserver.rbac import request_attributes
 from haulout.sandbox.cluster import Cluster
 from haulout.sandbox.processes import Process
 
@@ -30,6 +31,7 @@ _PAUSE = timedelta(seconds=60)
 _STALE = timedelta(minutes=2)
 _CLOCK_JUMP = timedelta(hours=3)
 _MIXED_WITHIN_SECONDS = 60
+_ANYBODY = User("")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +92,13 @@ def _is_write(request: Request) -> bool:
 
 
 def _is_list(request: Request) -> bool:
-    return request.method == "GET" and dict(request.query).get("watch") not in ("1", "true")
+    """Tell whether it asks for many objects: a single one is read from etcd itself, and so is never old."""
+    return request_attributes(_ANYBODY, request.method, request.path, dict(request.query)).verb == "list"
+
+
+def _without_end(line: bytes) -> list[bytes]:
+    """Lose the bookmark by which a list that is sent as part of a watch ends."""
+    return [] if b"k8s.io/initial-events-end" in line else [line]
 
 
 def _ruled(name: str, *tell: Callable[[Faults], Rule[Any]]) -> Fault:
@@ -138,6 +146,15 @@ async def _restart_server(scene: Scene) -> None:
 async def _forget_history(scene: Scene) -> None:
     scene.cluster.api.compact()
     scene.process.transport.disconnect()
+
+
+async def _lose_ends_of_lists(scene: Scene) -> None:
+    """Have everything listed anew, by lists that do not end."""
+    faults = scene.process.transport.faults
+    rule = faults.tamper(_without_end, times=None)
+    await _forget_history(scene)
+    await scene.clock.sleep(_LASTING)
+    faults.lift(rule)
 
 
 def _paused(name: str, chosen: Callable[[str], bool]) -> Fault:
@@ -211,6 +228,7 @@ FAULTS: tuple[Fault, ...] = (
     _ruled("watches break off in a line", lambda it: it.garble(times=3)),
     _ruled("watches expire", lambda it: it.expire(times=3)),
     Fault("history forgotten", _forget_history),
+    Fault("ends of lists lost", _lose_ends_of_lists),
     Fault("disconnected", _disconnect),
     Fault("cut off", _cut),
     Fault("silence", _silence),
