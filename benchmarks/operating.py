@@ -15,8 +15,8 @@ import uvloop
 
 from gauges import memory, peak_memory
 from haulout.app.configured import Configured
-from haulout.app.operator import LEADER_LEASE, OperatorSettings, run_operator
-from haulout.app.profiles import LEASE
+from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.operator import OperatorSettings, run_operator
 from haulout.cli.operate import with_profiles
 from haulout.core.clock import RealClock
 from haulout.kube.client import Client
@@ -24,7 +24,7 @@ from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.transport import Request, Response, Stream
 
-_OWN_LEASES = (LEADER_LEASE, LEASE)
+_OWN_LEASES = (LEADER_LEASE, PROFILES_LEASE)
 
 
 class _Counting:
