@@ -14,10 +14,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-import yaml
-
 from haulout.drain.budgets import BUDGETS
-from haulout.errors import AlreadyExists, Forbidden, NotFound, ServerFailure
+from haulout.errors import Forbidden, NotFound, ServerFailure
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
@@ -29,6 +27,7 @@ from haulout.web import registration
 from haulout.web.injection import CONFIGURATIONS
 from haulout.web.webhook import Webhook
 from haulout.web.wishes import SelfMade, WebhookSettings
+from support import defining
 from support.backends import Cluster, Sandbox
 from support.builders import a_node, a_pod
 from support.eventually import eventually
@@ -165,16 +164,7 @@ async def _registered(world: Hooked, settings: WebhookSettings) -> AsyncIterator
 
 async def define(cluster: Cluster, client: Client) -> None:
     """Have the cluster serve NodeMaintenances."""
-    with suppress(AlreadyExists):
-        await client.create(DEFINITIONS, yaml.safe_load(definition()))
-
-    async def served() -> bool:
-        with suppress(NotFound):
-            await client.list(NODE_MAINTENANCES)
-            return True
-        return False
-
-    await eventually(cluster.clock, served)
+    await defining.define(cluster, client, NODE_MAINTENANCES, definition())
 
 
 async def _in_force(world: Hooked) -> bool:

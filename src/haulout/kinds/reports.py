@@ -1,0 +1,86 @@
+"""What sources say about a maintenance, put together so that the order does not matter.
+
+    spec = merged(notice.spec, report)
+
+A cloud says things twice, late, and in the wrong order; a stream is read again from an earlier place, and a list tells
+the same as a message. So a report never says "then this happened". It says how far the maintenance is (`stage`) and
+what is planned (`plan`) as of an instant, and putting reports together is a maximum:
+
+- Of stages the furthest counts. A maintenance that has ended does not begin again; another one has another name.
+- Of plans the one that was said last counts (`at`), whenever it comes in. Of two of the same instant one is chosen by
+  what they say, which is as good as any choice as long as everybody makes the same.
+
+So each report may be taken any number of times, and all of them in any order: the same object comes out.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from haulout.kinds.notice import Kind, Spec, Stage, name_of
+
+_FURTHEST = {stage: number for number, stage in enumerate(("", *Stage))}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What is planned."""
+
+    kind: Kind = Kind.UNKNOWN
+    reason: str = ""
+    description: str = ""
+    start: datetime | None = None
+    end: datetime | None = None
+    deadline: datetime | None = None
+    reschedulable: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """What a source says about one maintenance of one machine."""
+
+    source: str
+    notice_id: str
+    at: datetime  # as of when it is said
+    provider_id: str = ""
+    node_name: str = ""
+    stage: Stage = Stage.SCHEDULED
+    plan: Plan | None = None  # None: nothing is said about it
+
+    @property
+    def name(self) -> str:
+        """The name of the object that it is about."""
+        return name_of(self.source, self.notice_id)
+
+
+def merged(spec: Spec, report: Report) -> Spec:
+    """Return what is said when this is said, too."""
+    known = msgspec.structs.replace(
+        spec,
+        source=report.source,
+        notice_id=report.notice_id,
+        provider_id=max(spec.provider_id, report.provider_id),
+        node_name=max(spec.node_name, report.node_name),
+        stage=max(spec.stage, report.stage, key=lambda stage: _FURTHEST.get(stage, 0)),
+    )
+    if report.plan is None:
+        return known
+    if _weight(report.at, report.plan) <= _weight(spec.reported_at, _plan(spec)):
+        return known
+    return msgspec.structs.replace(known, **_fields(report.plan), reported_at=report.at)
+
+
+def _plan(spec: Spec) -> Plan:
+    fields = {name: getattr(spec, name) for name in Plan.__dataclass_fields__}
+    return Plan(**fields)
+
+
+def _fields(plan: Plan) -> dict[str, Any]:
+    return {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
+
+
+def _weight(at: datetime | None, plan: Plan) -> tuple[bool, float, bytes]:
+    """Return what decides between two plans; one that nobody reported is the lightest."""
+    return at is not None, 0.0 if at is None else at.timestamp(), msgspec.json.encode(plan)

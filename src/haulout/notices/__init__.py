@@ -1,0 +1,1 @@
+"""Notices: clouds tell that machines will need maintenance; each becomes a MaintenanceNotice, and nothing else."""

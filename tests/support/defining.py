@@ -1,0 +1,36 @@
+"""Custom resources on any cluster: defined, and served."""
+
+from contextlib import suppress
+from typing import Any
+
+import yaml
+
+from haulout.errors import AlreadyExists, NotFound
+from haulout.kube.client import Client
+from haulout.kube.objects import RawObject
+from haulout.kube.resources import Resource
+from support.backends import Cluster
+from support.eventually import eventually
+
+DEFINITIONS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+    model=RawObject,
+)
+
+
+async def define(cluster: Cluster, client: Client, resource: Resource[Any], definition: str) -> None:
+    """Have the cluster serve a resource, if it does not yet."""
+    with suppress(AlreadyExists):
+        await client.create(DEFINITIONS, yaml.safe_load(definition))
+
+    async def served() -> bool:
+        with suppress(NotFound):
+            await client.list(resource)
+            return True
+        return False
+
+    await eventually(cluster.clock, served)
