@@ -97,6 +97,7 @@ class Status(Base, frozen=True):
 
     phase: str = ""
     node_name: str = ""  # the node that it is about, once it is known
+    start: datetime | None = None  # as the history knows it
     drain_at: datetime | None = None
     predicted_drain_seconds: int = 0  # how long emptying the node has taken so far
     observed_generation: int = 0

@@ -1,0 +1,220 @@
+"""The notices controller, on a cluster and on virtual time: what is said about a notice is true at any moment."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from haulout.core.clock import Clock
+from haulout.errors import NotFound
+from haulout.kinds.notice import MAINTENANCE_NOTICES, Kind, MaintenanceNotice, NoticeCondition, Phase, Stage, definition
+from haulout.kinds.reports import Plan, Report
+from haulout.kube.cache import Cache, as_is
+from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder
+from haulout.kube.follow import Selection
+from haulout.kube.objects import Node, RawObject
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import EVENTS, NODES
+from haulout.notices.controller import Controller, Predict
+from haulout.notices.inbox import Inbox
+from support.backends import Sandbox
+from support.builders import a_node
+from support.defining import define
+from support.eventually import eventually
+
+MACHINE = "ocid1.instance.oc1.fra.a"
+DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
+
+
+@dataclass
+class World:
+    """A cluster with a controller, and a source that reports."""
+
+    clock: Clock
+    client: Client
+    inbox: Inbox
+
+    async def say(
+        self, stage: Stage = Stage.SCHEDULED, *, start: timedelta | None = None, last: timedelta = HOUR
+    ) -> None:
+        """Report on the one maintenance there is; a start is from now on."""
+        now = self.clock.now()
+        plan = None
+        if start is not None:
+            plan = Plan(kind=Kind.REBOOT, reason="EVACUATION", start=now + start, end=now + start + last)
+        report = Report(source="oci", notice_id="e1", at=now, provider_id=MACHINE, stage=stage, plan=plan)
+        await self.inbox.take(report)
+
+    async def notice(self) -> MaintenanceNotice:
+        """Return the notice."""
+        return await self.client.get(MAINTENANCE_NOTICES, "oci-e1")
+
+    async def phase(self) -> str:
+        """Return how it stands."""
+        return (await self.notice()).status.phase
+
+    async def becomes(self, phase: Phase, *, within: timedelta = timedelta(seconds=5)) -> MaintenanceNotice:
+        """Return the notice when it stands so."""
+        await eventually(self.clock, self.phase, becomes=phase, within=within, every=timedelta(milliseconds=100))
+        return await self.notice()
+
+    async def events(self) -> list[tuple[str, str]]:
+        """Return the events about nodes: reasons and notes."""
+        found = (await self.client.list(EVENTS.of(RawObject), namespace="default")).items
+        return [(it["reason"], it["note"]) for it in found if it["regarding"]["kind"] == "Node"]
+
+
+@asynccontextmanager
+async def a_world(
+    clock: Clock, *, nodes: tuple[str, ...] = ("n1",), predict: Predict | None = None
+) -> AsyncIterator[World]:
+    cluster = Sandbox(clock)
+    client = await cluster.client()
+    await define(cluster, client, MAINTENANCE_NOTICES, definition())
+    for name in nodes:
+        await client.create(NODES, a_node(name).with_spec(providerID=f"oci://{MACHINE}"))
+    async with running(client, predict=predict):
+        yield World(clock, client, Inbox(client))
+
+
+@asynccontextmanager
+async def running(client: Client, *, predict: Predict | None = None) -> AsyncIterator[None]:
+    """Run a controller."""
+    events = EventRecorder(client, instance="test")
+    cache: Cache[Node] = Cache(client, Selection(NODES), row=as_is)
+    controller = Controller(client, events=events, nodes=cache, predict=predict or (lambda _: None))
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(run()) for run in (cache.run, events.run, controller.run)]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+
+
+def what_happened(notice: MaintenanceNotice) -> list[str]:
+    return [it.what.partition(":")[0] for it in notice.status.history]
+
+
+async def test_a_maintenance_from_its_announcement_to_its_end(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        await world.say(start=14 * DAY)
+        planned = await world.becomes(Phase.PLANNED)
+        assert planned.status.node_name == "n1"
+        assert planned.spec.start is not None
+        assert planned.status.drain_at == planned.spec.start - 15 * MINUTE
+        await clock.sleep(14 * DAY - 16 * MINUTE)
+        assert await world.phase() == Phase.PLANNED
+        await world.becomes(Phase.DUE, within=MINUTE)
+        await clock.sleep(30 * MINUTE)
+        assert await world.phase() == Phase.DUE
+        await world.say(Stage.STARTED)
+        await world.becomes(Phase.ACTIVE)
+        await world.say(Stage.ENDED)
+        ended = await world.becomes(Phase.COMPLETED)
+        assert what_happened(ended) == [
+            "Reboot (EVACUATION) is announced, not before 2026-01-19 09",
+            "this is about node n1",
+            "Due",
+            "Active",
+            "Completed",
+        ]
+        told = [reason for reason, _ in await world.events()]
+        assert told == [
+            "MaintenanceAnnounced",
+            "NodeFound",
+            "MaintenanceDue",
+            "MaintenanceActive",
+            "MaintenanceCompleted",
+        ]
+
+
+async def test_a_maintenance_that_is_moved_is_due_at_its_new_time(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        await world.say(start=HOUR)
+        await world.becomes(Phase.PLANNED)
+        await clock.sleep(MINUTE)
+        await world.say(start=3 * HOUR)
+        await clock.sleep(2 * HOUR)
+        assert await world.phase() == Phase.PLANNED
+        moved = await world.becomes(Phase.DUE, within=HOUR)
+        assert any("is moved" in it for it in what_happened(moved))
+
+
+async def test_a_maintenance_that_is_cancelled_is_never_due(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        await world.say(start=HOUR)
+        await world.say(Stage.CANCELLED)
+        await world.becomes(Phase.CANCELLED)
+        await clock.sleep(DAY)
+        assert await world.phase() == Phase.CANCELLED
+
+
+async def test_a_maintenance_of_which_nothing_is_heard_is_missed_and_that_is_told(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        await world.say(start=HOUR)
+        await world.becomes(Phase.MISSED, within=3 * HOUR)
+        assert any(reason == "MaintenanceMissed" for reason, _ in await world.events())
+
+
+async def test_a_machine_that_is_no_node_yet_is_waited_for(clock: Clock) -> None:
+    async with a_world(clock, nodes=()) as world:
+        await world.say(start=HOUR)
+        found = (await world.becomes(Phase.PLANNED)).status.condition(NoticeCondition.NODE_FOUND)
+        assert found is not None
+        assert (found.status, found.message) == ("False", f"no node runs on {MACHINE} yet")
+        await world.client.create(NODES, a_node("late").with_spec(providerID=MACHINE))
+        await eventually(clock, lambda: _node_of(world), becomes="late")
+
+
+async def test_two_nodes_that_claim_the_same_machine_are_left_alone(clock: Clock) -> None:
+    async with a_world(clock, nodes=("n1", "n2")) as world:
+        await world.say(start=HOUR)
+        notice = await world.becomes(Phase.PLANNED)
+        found = notice.status.condition(NoticeCondition.NODE_FOUND)
+        assert found is not None
+        assert "n1, n2 all claim" in found.message
+        assert notice.status.node_name == ""
+        await world.client.delete(NODES, "n2")
+        await eventually(clock, lambda: _node_of(world), becomes="n1")
+
+
+async def test_a_node_that_takes_long_to_be_emptied_begins_earlier_and_that_is_told(clock: Clock) -> None:
+    async with a_world(clock, predict=lambda _: 40 * MINUTE) as world:
+        await world.say(start=2 * HOUR)
+        notice = await world.becomes(Phase.PLANNED)
+        assert notice.spec.start is not None
+        assert notice.status.drain_at == notice.spec.start - 40 * MINUTE
+        assert any(reason == "DrainStartsEarlier" for reason, _ in await world.events())
+        await world.becomes(Phase.DUE, within=2 * HOUR - 39 * MINUTE)
+
+
+async def test_notices_that_are_long_over_are_cleared_away_and_others_are_not(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        await world.say(start=HOUR)
+        await world.say(Stage.ENDED)
+        await world.becomes(Phase.COMPLETED)
+        await clock.sleep(6 * DAY)
+        await world.notice()
+        await clock.sleep(DAY + MINUTE)
+        try:
+            await world.notice()
+        except NotFound:
+            return
+        raise AssertionError("it is still there")
+
+
+async def test_an_idle_controller_writes_nothing_and_a_successor_neither(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        await world.say(start=DAY)
+        before = (await world.becomes(Phase.PLANNED)).resource_version
+        await world.client.patch(NODES, "n1", merge_patch({"metadata": {"labels": {"any": "label"}}}))
+        async with running(world.client):
+            await clock.sleep(10 * HOUR)
+        assert (await world.notice()).resource_version == before
+
+
+async def _node_of(world: World) -> str:
+    return (await world.notice()).status.node_name
