@@ -16,6 +16,7 @@ from typing import Any, Protocol
 from haulout.core.clock import Clock
 from haulout.core.virtual import VirtualClock
 from haulout.errors import AlreadyExists, KubeError, NotFound, ServerFailure, TooManyRequests, Unreachable
+from haulout.history.record import MAINTENANCE_RECORDS
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
@@ -42,7 +43,7 @@ _KINDS = {kind.plural: kind for kind in (*ALL, *KINDS)}
 RESOURCES = {
     kind.plural: Resource(kind.group, kind.version, kind.plural, kind.kind, kind.namespaced, RawObject)
     for kind in _KINDS.values()
-} | {NODE_MAINTENANCES.plural: NODE_MAINTENANCES.of(RawObject), HYPERVISORS.plural: HYPERVISORS}
+} | {it.plural: it.of(RawObject) for it in (NODE_MAINTENANCES, MAINTENANCE_RECORDS, HYPERVISORS)}
 _BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES.values()}
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 _TROUBLE = "node.kubernetes.io/"  # begins the names of taints that say what is wrong with a node

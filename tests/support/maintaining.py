@@ -18,6 +18,7 @@ from haulout.app import manifests
 from haulout.app.manifests import Installation
 from haulout.drain import cordon
 from haulout.drain.lifecycle import NodeCondition
+from haulout.history.keeper import Keeper
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.objects import RawObject
@@ -66,6 +67,18 @@ async def operate(client: Client, *, settings: Settings | None = None) -> None:
             await Controller(client, events=events, settings=settings).run()
         finally:
             sending.cancel()
+
+
+async def operate_with_history(client: Client) -> None:
+    """Run the controller, with its events, and write down what happens."""
+    events, history = EventRecorder(client, instance="test", controller="NodeMaintenance"), Keeper(client)
+    async with asyncio.TaskGroup() as group:
+        beside = [group.create_task(it.run()) for it in (events, history)]
+        try:
+            await Controller(client, events=events, history=history).run()
+        finally:
+            for task in beside:
+                task.cancel()
 
 
 # A person

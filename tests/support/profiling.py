@@ -15,13 +15,14 @@ from datetime import timedelta
 from typing import Any
 
 from haulout.drain import cordon
+from haulout.history.keeper import Keeper
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.follow import Selection
 from haulout.kube.objects import Lease, RawObject, object_key
 from haulout.kube.resources import LEASES
-from haulout.profiles import begun, topics
+from haulout.profiles import begun, passed, topics
 from haulout.profiles.controller import Controller, Settings, Surroundings
 from haulout.profiles.fitting import Room
 from haulout.profiles.model import Configuration
@@ -146,32 +147,39 @@ class Seen(Sights):
 
 
 def operating(
-    text: str | Callable[[], str], phone: Phone | None = None, *, seen: Callable[[Controller], object] = lambda _: None
+    text: str | Callable[[], str],
+    phone: Phone | None = None,
+    *,
+    seen: Callable[[Controller], object] = lambda _: None,
+    with_history: bool = False,
 ) -> Program:
     """Return the operator: the controller, with its events, by a file; `seen` hears of each life of it."""
 
     async def operate(client: Client) -> None:
         events = EventRecorder(client, instance="test", controller="maintenance")
+        history = Keeper(client) if with_history else None
         async with asyncio.TaskGroup() as group:
-            sending = group.create_task(events.run())
+            beside = [group.create_task(it.run()) for it in (events, history) if it is not None]
             try:
-                controller = a_controller(client, events, phone or Phone())
+                controller = a_controller(client, events, phone or Phone(), history)
                 controller.use(loaded(text if isinstance(text, str) else text()))
                 seen(controller)
                 await controller.run()
             finally:
-                sending.cancel()
+                for task in beside:
+                    task.cancel()
 
     return operate
 
 
-def a_controller(client: Client, events: EventRecorder, phone: Phone) -> Controller:
+def a_controller(client: Client, events: EventRecorder, phone: Phone, history: Keeper | None = None) -> Controller:
     """Return a controller with little around it."""
     return Controller(
         client,
         events=events,
         settings=Settings(namespace=HOME),
         surroundings=lambda it: Around(it, client, phone),
+        history=history,
     )
 
 
@@ -260,7 +268,8 @@ def is_away(node: RawObject) -> bool:
 def invariants(*operators: str, most: int | str | None = None, ours: tuple[str, ...] = ()) -> tuple[Invariant, ...]:
     """Return what must hold of profiles, whatever happens; no more than `most` nodes are in maintenance."""
     names = set(operators or ("operator",))
-    known = (cordon.MARK, begun.ANNOTATION, DATA_ANNOTATION, STATE_LABEL, "node.kubernetes.io/unschedulable:*", *ours)
+    annotations = (cordon.MARK, begun.ANNOTATION, passed.ANNOTATION, DATA_ANNOTATION)
+    known = (*annotations, STATE_LABEL, "node.kubernetes.io/unschedulable:*", *ours)
     held: list[Invariant] = [
         OnlyOurCordonsLifted(operator=names, owners=_owners),
         ForeignThingsUntouched(operator=names, ours=known),

@@ -92,6 +92,7 @@ class RealCluster(LiveCluster):
                 await self.me.delete(resource, obj["metadata"]["name"], namespace=obj["metadata"].get("namespace"))
         await self.eventually(lambda: sorted(self.all("pods")), becomes=[])
         for plural in self._custom:  # those of them that wait for their finalizers, while the operator still runs
+            await self.me.delete_all(RESOURCES[plural])  # the operator makes some by itself
             await self.eventually(partial(self._are_gone, plural))
         for name in self.kubelets.names:
             await self.kubelets.remove(name)

@@ -87,6 +87,7 @@ Permissions
   ✓ keep the quorum of etcd        poddisruptionbudgets.policy: list
   ✓ make their namespace           namespaces: create
   ✓ lock nodes                     leases.coordination.k8s.io in medik8s-leases: get, list, watch, create, patch, delete
+  ✓ keep the history of nodes      maintenancerecords.haulout.dev: get, list, create, patch, delete
   ✓ make a certificate             secrets in shop: create
   ✓ share and renew it             secrets in shop: get, list, watch, patch
   ✓ have it trusted                validatingwebhookconfigurations.admissionregistration.k8s.io: get, list, watch, patch
@@ -104,7 +105,7 @@ Permissions
 Optional custom resources
   ✓ NodeMaintenance     maintenance on a person's order (on: nodemaintenance.medik8s.io/v1beta1)
   ✓ MaintenanceNotice   notices from clouds (on: haulout.dev/v1alpha1)
-  - MaintenanceRecord   the history of nodes (off: not installed)
+  - MaintenanceRecord   the history of nodes (off: not installed; `haulout manifests` has it)
   - MachineMaintenance  replacing OpenShift machines (off: not installed)"""
     )
 

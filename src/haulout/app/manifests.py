@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import yaml
 
 from haulout.app import needs
+from haulout.history import record
+from haulout.history.record import MAINTENANCE_RECORDS
 from haulout.kube import access
 from haulout.kube.objects import RawObject
 from haulout.maintenance import lease, resource
@@ -39,7 +41,7 @@ class Installation:
 
 def definitions() -> list[RawObject]:
     """Return the CustomResourceDefinitions."""
-    return [yaml.safe_load(resource.definition())]
+    return [yaml.safe_load(resource.definition()), record.definition()]
 
 
 def permissions(wanted: Installation) -> list[RawObject]:
@@ -76,24 +78,24 @@ def _namespace(name: str) -> RawObject:
 
 
 def _for_people() -> list[RawObject]:
-    """Return the roles that the Node Maintenance Operator ships for its users."""
+    """Return the roles that the Node Maintenance Operator ships for its users, and one to read the history."""
     group, plural = NODE_MAINTENANCES.group, NODE_MAINTENANCES.plural
     read = ["get", "list", "watch"]
     allowed = {
         "nodemaintenance-editor-role": [*read, "create", "delete", "patch", "update"],
         "nodemaintenance-viewer-role": read,
     }
-    return [
-        {
-            "apiVersion": _RBAC,
-            "kind": "ClusterRole",
-            "metadata": {"name": name},
-            "rules": [
-                {"apiGroups": [group], "resources": [plural], "verbs": verbs},
-                {"apiGroups": [group], "resources": [f"{plural}/status"], "verbs": ["get"]},
-            ],
-        }
+    about_maintenances = {
+        name: [
+            {"apiGroups": [group], "resources": [plural], "verbs": verbs},
+            {"apiGroups": [group], "resources": [f"{plural}/status"], "verbs": ["get"]},
+        ]
         for name, verbs in allowed.items()
+    }
+    history = {"apiGroups": [MAINTENANCE_RECORDS.group], "resources": [MAINTENANCE_RECORDS.plural], "verbs": read}
+    return [
+        {"apiVersion": _RBAC, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
+        for name, rules in {**about_maintenances, "maintenancerecord-viewer-role": [history]}.items()
     ]
 
 

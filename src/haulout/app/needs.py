@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
+from haulout.history import permissions as history
+from haulout.history.record import MAINTENANCE_RECORDS
 from haulout.kube import access, leases
 from haulout.kube.access import Permission
 from haulout.kube.objects import RawObject
@@ -27,6 +29,7 @@ def permissions(
     return access.lean(
         (
             *maintenance.permissions(lease_namespace=lease_namespace),
+            *history.permissions(),
             *registration.permissions(namespace=namespace),
             *leases.permissions(namespace=namespace, why="lead", names=(LEADER_LEASE,)),
             # Events about cluster-scoped objects are in the namespace `default`.
@@ -51,20 +54,23 @@ class Feature:
 
     resource: Resource[Any]
     what: str
+    is_shipped: bool = False  # its definition is in what `haulout manifests` prints
 
 
 FEATURES = (
     Feature(
         NODE_MAINTENANCES,
         "maintenance on a person's order",
+        is_shipped=True,
     ),
     Feature(
         Resource("haulout.dev", "v1alpha1", "maintenancenotices", "MaintenanceNotice", False, RawObject),
         "notices from clouds",
     ),
     Feature(
-        Resource("haulout.dev", "v1alpha1", "maintenancerecords", "MaintenanceRecord", False, RawObject),
+        MAINTENANCE_RECORDS,
         "the history of nodes",
+        is_shipped=True,
     ),
     Feature(
         Resource(

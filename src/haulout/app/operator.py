@@ -23,6 +23,7 @@ from haulout.app.announcing import Announcer
 from haulout.app.names import LEADER_LEASE
 from haulout.app.profiles import Profiles, see_to_profiles
 from haulout.errors import HandOver, KubeError, LeadershipLost
+from haulout.history.keeper import Keeper
 from haulout.kube import leases
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
@@ -99,9 +100,10 @@ async def _lead(client: Client, *, settings: OperatorSettings, own_node: str, pr
     events = EventRecorder(client, instance=settings.identity, controller=_REPORTER)
     how = Settings(lease_namespace=settings.lease_namespace, own_node=own_node, guard_quorum=settings.guard_quorum)
     nodes = node_cache(client)  # one copy for all: they are what takes the most room
-    controller = Controller(client, events=events, settings=how, nodes=nodes)
+    history = Keeper(client)
+    controller = Controller(client, events=events, settings=how, nodes=nodes, history=history)
     async with asyncio.TaskGroup() as group:
-        telling, following = group.create_task(events.run()), group.create_task(_endless(nodes))
+        beside = [group.create_task(it) for it in (events.run(), history.run(), _endless(nodes))]
         works = [group.create_task(_until_handed_over(controller.run()))]
         if profiles is not None:
             announcer = Announcer(client, events, settings.namespace)
@@ -113,9 +115,9 @@ async def _lead(client: Client, *, settings: OperatorSettings, own_node: str, pr
             for work in works:
                 work.cancel()
             await asyncio.wait(works)
-            await events.flush(_LAST_WORDS)
-            telling.cancel()
-            following.cancel()
+            await asyncio.gather(history.flush(_LAST_WORDS), events.flush(_LAST_WORDS))
+            for it in beside:
+                it.cancel()
     raise done.pop().result()
 
 

@@ -21,6 +21,7 @@ from haulout.app.names import PROFILES_LEASE
 from haulout.app.parts import Part
 from haulout.app.rights import ASKED_EVERY, Rights
 from haulout.errors import HandOver, LeadershipLost
+from haulout.history.keeper import Keeper
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -101,9 +102,12 @@ async def _lead(
         made.append(Surroundings(controller, client, outside=profiles.outside))
         return made[0]
 
-    controller = Controller(client, events=events, settings=settings, surroundings=surround, nodes=nodes)
+    history = Keeper(client)
+    controller = Controller(
+        client, events=events, settings=settings, surroundings=surround, nodes=nodes, history=history
+    )
     async with asyncio.TaskGroup() as group:
-        telling = group.create_task(events.run())
+        telling = [group.create_task(it.run()) for it in (events, history)]
         announcer = Announcer(client, events, settings.namespace)
         rights = Rights(client, announcer, namespace=settings.namespace)
         following = group.create_task(_go_by(profiles.configured, controller, made[0], announcer, rights))
@@ -115,8 +119,9 @@ async def _lead(
         finally:
             profiles.info = None
             following.cancel()
-            await events.flush(_LAST_WORDS)
-            telling.cancel()
+            await asyncio.gather(history.flush(_LAST_WORDS), events.flush(_LAST_WORDS))
+            for it in telling:
+                it.cancel()
     if handed_over is not None:
         raise handed_over
 

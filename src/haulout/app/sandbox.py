@@ -9,15 +9,13 @@ from contextlib import AbstractAsyncContextManager, suppress
 from datetime import timedelta
 from pathlib import Path
 
-import yaml
-
+from haulout.app import manifests
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import Profiles
 from haulout.errors import AlreadyExists
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import NAMESPACES, Resource
-from haulout.maintenance import resource
 from haulout.sandbox.cluster import Cluster
 from haulout.sandbox.scenarios.timeline import Timeline
 from haulout.sandbox.site import Plan, Site, opened
@@ -63,8 +61,9 @@ async def _install(cluster: Cluster) -> None:
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": _NAMESPACE}}
     with suppress(AlreadyExists):  # the scenario may have brought its own
         await client.create(NAMESPACES, namespace)
-    with suppress(AlreadyExists):
-        await client.create(_DEFINITIONS, yaml.safe_load(resource.definition()))
+    for definition in manifests.definitions():
+        with suppress(AlreadyExists):
+            await client.create(_DEFINITIONS, definition)
 
 
 async def _until_cancelled() -> None:

@@ -18,6 +18,7 @@ from haulout.cli.check import check
 from haulout.cli.cluster_info import cluster_info
 from haulout.cli.cordon import cordon, uncordon
 from haulout.cli.drain import drain
+from haulout.cli.history import history
 from haulout.cli.maintenance_controller import maintenance_controller
 from haulout.cli.manifests import manifests
 from haulout.cli.run import run
@@ -58,6 +59,7 @@ haulout.add_command(check)
 haulout.add_command(cluster_info)
 haulout.add_command(cordon)
 haulout.add_command(drain)
+haulout.add_command(history)
 haulout.add_command(maintenance_controller)
 haulout.add_command(manifests)
 haulout.add_command(run)

@@ -29,7 +29,7 @@ async def find(client: Client, names: Sequence[str], selector: str | None) -> tu
     unknown = [name for name in wanted if there[name] is None]
     if unknown:
         listed = ", ".join(f'"{name}"' for name in unknown)
-        raise KubeError(f"nodes {listed} not found; nothing was changed{await _meant(client, unknown[0])}")
+        raise KubeError(f"nodes {listed} not found; nothing was changed{await meant(client, unknown[0])}")
     return tuple(node for node in there.values() if node is not None)
 
 
@@ -65,7 +65,7 @@ async def _get_all(client: Client, names: Sequence[str]) -> dict[str, Node | Non
     return {name: task.result() for name, task in tasks.items()}
 
 
-async def _meant(client: Client, name: str) -> str:
+async def meant(client: Client, name: str) -> str:
     """Return the question whether another node was meant, if there is one like it and we may see it."""
     try:
         known = [node.name for node in (await client.list(NODES)).items]

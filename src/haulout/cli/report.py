@@ -223,7 +223,7 @@ def _state_in_words(feature: Feature, state: State, discovery: Discovery | None)
     found = discovery.find(resource.group, resource.plural)
     if found:
         return f"{state}: installed as {', '.join(found.versions)}, needed as {resource.version}"
-    return f"{state}: not installed"
+    return f"{state}: not installed" + ("; `haulout manifests` has it" if feature.is_shipped else "")
 
 
 def _what_to_do(findings: Findings, grant_command: str) -> list[str]:

@@ -10,10 +10,11 @@ Who owns them runs `run` in a task group; all of them end with it.
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from haulout.drain.engine import Drain
 from haulout.drain.evictionrequests import Owner
+from haulout.drain.hindrance import Hindrance, Hindrances
 from haulout.drain.memory import Checkpoint
 from haulout.drain.pods import WatchedPods
 from haulout.drain.policy import Policy
@@ -36,6 +37,7 @@ class Kept:
     outcome: Outcome | None = None  # the node is empty, or the drain has ended
     is_waiting: bool = False
     on_node: int = 0  # all pods
+    hindrance: Hindrance | None = None  # what stood in the way longest, as far as this process saw
 
 
 @dataclass(slots=True)
@@ -47,6 +49,7 @@ class _Running:
     task: asyncio.Task[None] | None = None
     outcome: Outcome | None = None  # once it has ended
     crash: Exception | None = None
+    hindrances: Hindrances = field(default_factory=Hindrances)
 
 
 class Drains:
@@ -101,7 +104,7 @@ class Drains:
             waiting=waiting,
             lasting=lasting,
             owner=owner,
-            on_progress=lambda _: self._changed(key),
+            on_progress=lambda progress: self._note(key, running, progress),
         )
         running = _Running(drain, node.uid, policy, pods)
         self._running[key] = running
@@ -148,7 +151,12 @@ class Drains:
             outcome=running.outcome or running.drain.outcome,
             is_waiting=running.drain.is_waiting,
             on_node=sum(1 for _ in running.pods.pods()),
+            hindrance=running.hindrances.longest,
         )
+
+    def _note(self, key: str, running: _Running, progress: Progress) -> None:
+        running.hindrances = running.hindrances.seeing(progress.blockers, now=self._client.clock.now())
+        self._changed(key)
 
     async def _drain(self, key: str, running: _Running) -> None:
         try:

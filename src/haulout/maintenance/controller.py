@@ -16,6 +16,7 @@ from datetime import datetime, timedelta
 
 from haulout.drain.keeper import Drains
 from haulout.errors import Conflict, HandOver, HauloutError, KubeError, LeadershipLost, NotFound
+from haulout.history.keeper import History, NoHistory
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -26,6 +27,7 @@ from haulout.maintenance import etcd, quorum
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance.decision import decide
 from haulout.maintenance.performing import Performer
+from haulout.maintenance.recording import Recorder
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Phase, Status
 from haulout.maintenance.restlessness import Restlessness
 from haulout.maintenance.seen import Decision, Seen, Stray
@@ -65,8 +67,10 @@ class Controller:
         events: EventRecorder,
         settings: Settings | None = None,
         nodes: Cache[Node] | None = None,
+        history: History | None = None,
     ) -> None:
         self.settings = settings or Settings()
+        self._recorder = Recorder(history or NoHistory())
         self._client = client
         self._clock = client.clock
         self._control_plane = asyncio.Lock()  # of its nodes one is judged and taken at a time
@@ -182,6 +186,7 @@ class Controller:
             for _ in range(_MOST_STEPS):
                 seen = await self._look(maintenance)
                 decision = decide(seen)
+                await self._recorder.sees(seen, decision)
                 try:
                     if decision.step is None:
                         return await self._rest(seen, decision)
@@ -239,6 +244,7 @@ class Controller:
         self._status_written_at.pop(name, None)
         self._restlessness.forget(name)
         self._performer.forget(name)
+        self._recorder.forget(name)
         self._teller.forget(name)
         for node in self._sight.nodes_held_by(name):
             if await self._is_orphan(node, name):

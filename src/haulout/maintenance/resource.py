@@ -13,7 +13,7 @@ from importlib import resources
 
 import msgspec
 
-from haulout.kube.objects import Base, Condition, Object, RawObject
+from haulout.kube.objects import Base, Condition, Metadata, Object, RawObject
 from haulout.kube.resources import Resource
 
 FINALIZER = "foregroundDeleteNodeMaintenance"
@@ -104,9 +104,24 @@ class Status(Base, frozen=True):
         return next((it for it in self.conditions if it.type == kind), None)
 
 
+class ManagedFields(Base, frozen=True):
+    """Who wrote to an object, and when."""
+
+    manager: str = ""
+    subresource: str = ""
+    time: datetime | None = None
+
+
+class OrderMetadata(Metadata, frozen=True):
+    """What every object has, with who wrote to it."""
+
+    managed_fields: tuple[ManagedFields, ...] = ()
+
+
 class NodeMaintenance(Object, frozen=True):
     """The order to take a node out of service."""
 
+    metadata: OrderMetadata = OrderMetadata()
     spec: Spec = Spec()
     status: Status = Status()
 

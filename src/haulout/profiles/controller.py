@@ -8,6 +8,7 @@ The order in which a step is performed is what makes it safe to die at any instr
 3. The node is written, once, under the resourceVersion that the step rests on: labels, annotations, finalizers, cordon,
    and the data that says where each profile stands. Either all of it is there, or none.
 4. What people are told is told: events, and notifications, which the data already says were sent: none is sent twice.
+   What happened is noted in the history, which a successor completes from the data.
 
 Steps that take something are made one at a time, each on what the one before it wrote. All others run side by side.
 """
@@ -21,6 +22,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from haulout.errors import Conflict, HandOver, HauloutError, LeadershipLost, NotFound
+from haulout.history.keeper import History, NoHistory
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.compact import compact_nodes
@@ -36,6 +38,7 @@ from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
 from haulout.profiles.performing import Performer
 from haulout.profiles.plugin import DATA_ANNOTATION, LOG_DETAILS_LABEL, Claim, NodeSight, Sights, SlotClaim, State
+from haulout.profiles.recording import Recorder
 from haulout.profiles.sights import NodeSights
 from haulout.profiles.steps import ProfileReport, Result, Sending, Subject
 from haulout.profiles.telling import Teller
@@ -98,9 +101,11 @@ class Controller:
         settings: Settings,
         surroundings: Callable[["Controller"], Surroundings],
         nodes: Cache[Node] | None = None,
+        history: History | None = None,
     ) -> None:
         self.info = Info()
         self.teller = Teller(events)
+        self._recorder = Recorder(history or NoHistory(), client.clock)
         self._client = client
         self._clock = client.clock
         self._configuration: Configuration | None = None
@@ -210,14 +215,19 @@ class Controller:
                 await self._leave_alone(sight)
                 return None
             self.teller.readable(name)
+            self._recorder.sees(sight)
             try:
                 result, wrote = await self._go_on(sight, configuration)
             except Conflict as error:
                 conflict = error
+                self._recorder.doubts(name)
                 await self._refresh(name)
                 continue
             except NotFound:
                 return None  # the watch will tell
+            except HauloutError:
+                self._recorder.doubts(name)
+                raise
             if not wrote:
                 self._waiting.set(name, result.topics)
                 self._note_info(sight, result.reports, result.wakes_at)
@@ -288,11 +298,12 @@ class Controller:
         )
 
     async def _perform(self, sight: NodeSight, result: Result) -> bool:
-        wrote = await self._performer.write_node(result)
+        wrote = await self._performer.write_node(self._recorder.carried(sight, result))
         if result.claims:
             self._performer.use_up(sight.node.name)
         for report in result.reports:
             self.teller.tell(sight.node, report)
+        self._recorder.records(sight, result, self._performer.ended_drains_of(sight.node.name))
         for sending in result.sendings:
             self._surroundings.post(sending, sight)
         await self._performer.see_to_drains(sight.node, result.drains)
@@ -312,6 +323,7 @@ class Controller:
         self._waiting.forget(name)
         self.info.forget(name)
         self.teller.forget(name)
+        self._recorder.forget(name)
 
 
 def _written(result: Result, before: str) -> str:

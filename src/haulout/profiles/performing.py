@@ -151,6 +151,12 @@ class Performer:
                 found[profile] = _seen(kept)
         return found
 
+    def ended_drains_of(self, node: str) -> dict[str, Kept]:
+        """Return the drains of a node that are over, by profile."""
+        keys = [key for key in self._drains.kept() if key.partition(_GAP)[0] == node]
+        seen = {key.partition(_GAP)[2]: self._drains.seen(key) for key in keys}
+        return {profile: kept for profile, kept in seen.items() if kept is not None and kept.outcome is not None}
+
     async def forget(self, node: str) -> None:
         """Stop what is done for a node."""
         self._in_hand.pop(node, None)

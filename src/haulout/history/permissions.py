@@ -1,0 +1,10 @@
+"""What the history must be allowed to do. Whoever adds a request there adds its line here."""
+
+from haulout.history.record import MAINTENANCE_RECORDS
+from haulout.kube.access import Permission
+
+
+def permissions() -> tuple[Permission, ...]:
+    """Return what whoever writes the history needs."""
+    group, plural = MAINTENANCE_RECORDS.group, MAINTENANCE_RECORDS.plural
+    return (Permission(("get", "list", "create", "patch", "delete"), group, plural, None, "keep the history of nodes"),)

@@ -1,0 +1,41 @@
+"""States that a profile has passed, and that are not written down in the history of its node yet.
+
+The data of a node says where a profile stands, and not how it came there. Profiles often go on at once: who dies before
+the first of two transitions is written down would leave no trace of it. So the write of the second carries the first,
+in an annotation of our own, which the next transition that comes later takes off again:
+
+    {"os":[{"to":"maintenance-required","at":"2024-05-01T10:00:00Z"}]}
+
+Without a history, or with transitions that are a second apart, there is no such annotation.
+"""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from haulout.kube.objects import Base, Node
+
+ANNOTATION = "haulout.dev/passed"
+_MOST = 20  # of one profile: profiles that go on and on are stopped at about as many
+
+
+class Passed(Base, frozen=True):
+    """A state that a profile came to, and when."""
+
+    to: str
+    at: datetime
+
+
+def read(node: Node) -> dict[str, tuple[Passed, ...]]:
+    """Return the states that profiles have passed; what cannot be read counts for nothing."""
+    try:
+        return msgspec.json.decode(node.metadata.annotations.get(ANNOTATION, "{}"), type=dict[str, tuple[Passed, ...]])
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return {}
+
+
+def write(passed: Mapping[str, Sequence[Passed]]) -> str | None:
+    """Return the annotation; None if there is nothing to remember."""
+    kept = {name: list(states)[-_MOST:] for name, states in passed.items() if states}
+    return msgspec.json.encode(kept, order="sorted").decode() if kept else None

@@ -1,0 +1,72 @@
+"""What kubectl shows of the history of nodes, on the sandbox as on the real server."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from controlplane import ControlPlane
+from haulout.core.clock import RealClock
+from haulout.history.record import definition
+from haulout.sandbox.apiserver import ApiServer
+from support.kubectl import Kubectl, served
+
+pytestmark = pytest.mark.real_time
+NAME = "history-of-n1"
+RECORD = {
+    "apiVersion": "haulout.dev/v1alpha1",
+    "kind": "MaintenanceRecord",
+    "metadata": {"name": NAME},
+    "total": 12,
+    "entries": [
+        {"time": "2026-01-01T00:00:00Z", "what": "profile/os", "to": "maintenance-required", "why": "wanted passed"},
+        {
+            "time": "2026-01-01T00:05:00.123456Z",
+            "what": "profile/os",
+            "from": "maintenance-required",
+            "to": "in-maintenance",
+            "why": "room passed",
+        },
+    ],
+}
+FILES = {"crd.json": json.dumps(definition()), "record.json": json.dumps(RECORD)}
+COMMANDS = f"""
+apply -f crd.json
+wait --for=condition=Established --timeout=20s crd/{definition()["metadata"]["name"]}
+api-resources --api-group=haulout.dev
+create -f record.json
+get mr {NAME}
+get mr {NAME} -o wide
+explain mr.entries.drain
+delete mr {NAME}
+"""
+AGE = re.compile(r"\b\d+[smhdy](\d+[smhd])?\b")
+
+
+def comparable(text: str) -> str:
+    """Return it without ages, and without whether the definition was there before."""
+    lines = (re.sub(r" {2,}", "  ", AGE.sub("age", line)) for line in text.splitlines())
+    return "\n".join(line for line in lines if not line.startswith("customresourcedefinition"))
+
+
+async def test_kubectl_shows_the_last_change_and_how_many_there_were(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
+    binary = control_plane.assets.path("kubectl")
+    for name, content in FILES.items():
+        (tmp_path / name).write_text(content)
+    async with served(ApiServer(RealClock()), tmp_path) as kubeconfig:
+        real = Kubectl(binary, kubeconfig=control_plane.kubeconfig(), folder=tmp_path)
+        sandbox = Kubectl(binary, kubeconfig=kubeconfig, folder=tmp_path)
+        said = {}
+        for command in COMMANDS.strip().splitlines():
+            theirs, ours = await asyncio.gather(*(it.run_settled(*command.split()) for it in (real, sandbox)))
+            assert comparable(ours.out) == comparable(theirs.out), command
+            assert (theirs.code, theirs.err) == (0, ""), command
+            said[command] = theirs.out.splitlines()
+    header, row = said[f"get mr {NAME}"]
+    assert re.split(r" {2,}", header) == ["NAME", "LAST CHANGE", "WHAT", "FROM", "TO", "ENTRIES", "AGE"]
+    assert re.split(r" {2,}", row)[2:6] == ["profile/os", "maintenance-required", "in-maintenance", "12"]
+    assert "room passed" in said[f"get mr {NAME} -o wide"][1]

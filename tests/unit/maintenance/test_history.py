@@ -1,0 +1,232 @@
+"""What a NodeMaintenance leaves in the history of its node: that it began, how it went, that it is over."""
+
+import asyncio
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.core.virtual import EPOCH
+from haulout.kube.transport import Request
+from haulout.maintenance.recording import ordered_by
+from haulout.maintenance.resource import ManagedFields, NodeMaintenance, OrderMetadata
+from haulout.sandbox.apiserver import Write
+from haulout.sandbox.crashes import Stage, is_counted, survives_crashes
+from haulout.sandbox.endings import end_state
+from haulout.sandbox.faults import FAULTS, Fault
+from haulout.sandbox.nodes import Delays
+from support.builders import a_pod
+from support.clusters import ClusterPlan, a_cluster
+from support.live import SandboxCluster
+from support.maintaining import (
+    LEASES,
+    NAME,
+    begun_by_nmo,
+    blocked_on,
+    invariants,
+    is_given_back,
+    is_gone,
+    is_taken,
+    maintained,
+    operate_with_history,
+    order,
+    over,
+    phase,
+    succeeded,
+)
+from support.maintaining import PLURAL as NM_PLURAL
+from support.recorded import PLURAL, drains, entries, moves, recorded, writes
+
+ORDER = "NodeMaintenance/patch"
+BEGUN, DRAINED, ENDED = (
+    (ORDER, "", "Running"),
+    (ORDER, "Running", "Succeeded"),
+    (ORDER, "Succeeded", "Ended"),
+)
+PODS = [a_pod(f"shop/p{number}", on="n1", act={"stop-seconds": "3"}) for number in range(2)]
+
+
+def a_plan(clock: Clock) -> ClusterPlan:
+    return recorded(maintained(a_cluster(clock))).with_nodes(2).with_objects(*PODS)
+
+
+async def test_a_maintenance_is_written_down_from_the_order_to_its_end(clock: Clock) -> None:
+    async with a_plan(clock).on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        await order(cluster, "n1", reason="new kernel")
+        await succeeded(cluster)
+        await cluster.pass_time(minutes=5)
+        await over(cluster)
+        assert moves(cluster, "n1") == [BEGUN, DRAINED, ENDED], "all is there when the object is gone"
+        begun, drained, ended = entries(cluster, "n1")
+        assert begun["why"] == "new kernel"
+        assert drained["result"] == "Drained"
+        assert drained["drain"]["pods"] == 2
+        assert 2 <= drained["drain"]["seconds"] <= 10
+        assert drained["since"] == begun["time"]
+        assert ended["since"] == drained["time"]
+
+
+async def test_it_costs_no_more_than_a_write_for_each(clock: Clock) -> None:
+    async with a_plan(clock).on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await cluster.pass_time(hours=5)
+        await over(cluster)
+        await cluster.pass_time(minutes=1)
+        assert writes(cluster, "n1") == 3
+
+
+async def test_what_blocked_longest_is_written_down(clock: Clock) -> None:
+    async with blocked_on(a_plan(clock), "n1").on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        await order(cluster, "n1")
+        await cluster.pass_time(minutes=2)
+        await cluster.delete("poddisruptionbudgets", "shop/on-n1")
+        await succeeded(cluster)
+        await cluster.pass_time(seconds=5)
+        (drain,) = drains(cluster, "n1")
+        assert drain["blockedBy"] == "PodDisruptionBudget shop/on-n1"
+        assert 100 < drain["blockedSeconds"] <= drain["seconds"] + 1
+
+
+async def test_a_failure_is_written_down_with_its_cause(clock: Clock) -> None:
+    async with blocked_on(a_plan(clock), "n1").on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        await order(cluster, "n1", drain={"timeout": "1m"})
+        await cluster.eventually(lambda: phase(cluster), becomes="Failed")
+        await cluster.pass_time(seconds=5)
+        failed = entries(cluster, "n1")[-1]
+        assert (failed["from"], failed["to"], failed["result"]) == ("Running", "Failed", "DrainTimedOut")
+        assert failed["drain"]["seconds"] >= 59
+
+
+async def test_an_order_for_a_node_that_is_not_there_leaves_nothing(clock: Clock) -> None:
+    async with a_plan(clock).on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        await order(cluster, "n9")
+        await cluster.eventually(lambda: phase(cluster), becomes="Failed")
+        await over(cluster)
+        assert cluster.all(PLURAL) == {}
+
+
+async def test_the_same_name_again_is_another_maintenance(clock: Clock) -> None:
+    async with a_plan(clock).on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        for _ in range(2):
+            await order(cluster, "n1")
+            await succeeded(cluster)
+            await cluster.pass_time(seconds=5)
+            await over(cluster)
+        assert [to for _, _, to in moves(cluster, "n1")] == ["Running", "Succeeded", "Ended"] * 2
+
+
+async def test_what_the_node_maintenance_operator_began_is_in_the_history(clock: Clock) -> None:
+    async with a_plan(clock).on_the_sandbox() as cluster:
+        await begun_by_nmo(cluster, "n1", phase="Running", drainProgress=50, evictionPods=2, totalpods=2)
+        cluster.run(operate_with_history)
+        await succeeded(cluster)
+        await over(cluster)
+        assert [to for _, _, to in moves(cluster, "n1")] == ["Running", "Succeeded", "Ended"]
+
+
+async def test_a_node_that_the_order_names_no_more_has_that_in_its_history(clock: Clock) -> None:
+    async with a_plan(clock).on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await cluster.change(NM_PLURAL, NAME, spec={"nodeName": "n2"})
+        await cluster.eventually(lambda: is_taken(cluster, "n2"))
+        await succeeded(cluster)
+        await cluster.pass_time(seconds=5)
+        assert moves(cluster, "n1") == [BEGUN, DRAINED, ENDED]
+        assert moves(cluster, "n2") == [BEGUN, DRAINED]
+
+
+async def test_a_history_that_cannot_be_written_delays_an_end_by_no_more_than_a_second(clock: Clock) -> None:
+    async with a_plan(clock).on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        cluster.line().faults.before(answer=503, where=lambda it: PLURAL in it.path, times=None)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        began = clock.monotonic()
+        await over(cluster)
+        assert clock.monotonic() - began < 2
+        assert is_given_back(cluster, "n1")
+
+
+async def test_maintenances_work_the_same_without_a_history(clock: Clock) -> None:
+    async with maintained(a_cluster(clock)).with_nodes(2).with_objects(*PODS).on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        began = clock.monotonic()
+        await over(cluster)
+        assert clock.monotonic() - began < 1
+
+
+def an_order(*fields: tuple[str, str, int]) -> NodeMaintenance:
+    """Return one to which these have written: the manager, the subresource, the minute."""
+    managed = tuple(
+        ManagedFields(manager=manager, subresource=subresource, time=EPOCH + timedelta(minutes=minute))
+        for manager, subresource, minute in fields
+    )
+    return NodeMaintenance(metadata=OrderMetadata(name="patch", managed_fields=managed))
+
+
+def test_who_ordered_it_is_the_program_that_wrote_first() -> None:
+    assert ordered_by(an_order(("haulout", "status", 0), ("kubectl-edit", "", 5), ("kubectl-create", "", 1))) == (
+        "kubectl-create"
+    )
+    assert ordered_by(an_order()) == ""
+
+
+# Whoever dies
+
+
+def counts(request: Request) -> bool:
+    """Count the writes to the leases of nodes, too."""
+    return is_counted(request) or (request.method != "GET" and f"/namespaces/{LEASES}/leases" in request.path)
+
+
+def test_nothing_is_lost_or_doubled_whichever_write_is_the_last() -> None:
+    async def story(stage: Stage) -> None:
+        async with a_plan(stage.clock).with_delays(Delays.none()).on_the_sandbox() as cluster:
+            stage.begin(cluster.cluster)
+            await led_through(cluster)
+            assert moves(cluster, "n1") == [BEGUN, DRAINED, ENDED]
+
+    operator = operate_with_history
+    assert survives_crashes(story, operator=operator, invariants=invariants(), counts=counts, compare=_moves) >= 12
+
+
+async def led_through(cluster: SandboxCluster) -> None:
+    await order(cluster, "n1")
+    await succeeded(cluster)
+    await cluster.pass_time(seconds=5)
+    await over(cluster)
+    await cluster.pass_time(seconds=5)
+
+
+def _moves(history: Sequence[Write]) -> dict[str, Any]:
+    found = end_state(history)
+    for name in [it for it in found if it.startswith(PLURAL)]:
+        found[name] = sorted((it.get("from", ""), it["to"]) for it in found[name]["entries"])
+    return found
+
+
+@pytest.mark.parametrize("fault", FAULTS, ids=str)
+async def test_no_fault_doubles_or_disorders_what_is_written(clock: Clock, fault: Fault) -> None:
+    async with a_plan(clock).on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(cluster.suffer(fault))
+            await order(cluster, "n1")
+            await succeeded(cluster)
+        await cluster.pass_time(minutes=6)
+        await over(cluster)
+        await cluster.eventually(lambda: is_gone(cluster))
+        assert moves(cluster, "n1") == [BEGUN, DRAINED, ENDED]
