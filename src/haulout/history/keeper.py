@@ -11,7 +11,8 @@ who write at once, one is refused and looks again. No record is watched.
 their entries, and only those that say something else are read and completed.
 
 **Without the definition** (or the permission) history is off: notes are dropped, silently but for one line in the log.
-Whether that has changed is tried with a note that comes later than a minute after, so that nobody asks in vain.
+That is asked once at the beginning. Whether it has changed is tried with a note that comes later than a minute after,
+so that nobody asks in vain.
 
 **Trouble** with the server is waited out: notes are kept meanwhile, not more than a record could hold, and not of
 more nodes than `_MOST_NODES`.
@@ -38,7 +39,7 @@ from haulout.errors import (
 from haulout.history import record as records
 from haulout.history import survey
 from haulout.history.record import MAINTENANCE_RECORDS, MOST_ENTRIES, STANDING, Content, Note, Record
-from haulout.kube import patches
+from haulout.kube import discovery, patches
 from haulout.kube.client import Client
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.patches import Operation, Patch
@@ -120,8 +121,8 @@ class Keeper:
         self._waiting: dict[str, _Waiting] = {}  # by node, the one that has waited longest first
         self._claims: dict[str, _Waiting] = {}  # until all records were looked at
         self._is_surveyed = False
-        self._off_until: float | None = None  # on the monotonic clock
-        self._complained_of: type[BaseException] | None = None
+        self._off_until: float | None = None  # on the monotonic clock; None: history is on, as far as is known
+        self._complained_of: type[KubeError] | None = None
         self._writing: dict[str, asyncio.Lock] = {}
         self._queue: Queue[str] = Queue(
             self._work, clock=client.clock, random=client.random, workers=_WORKERS, name="history"
@@ -134,6 +135,7 @@ class Keeper:
 
     async def run(self) -> None:
         """Write until cancelled."""
+        await self._ask_whether_on()
         await self._queue.run()
 
     def note(self, node: Node, *notes: Note) -> None:
@@ -154,8 +156,8 @@ class Keeper:
         self._queue.wake_at(_SURVEY, self._clock.now() + GATHERED_FOR)
 
     def waits(self, node: str) -> bool:
-        """Tell whether something of a node is not written down yet."""
-        return node in self._waiting or node in self._claims
+        """Tell whether something of a node is not written down yet, and can be."""
+        return self._off_until is None and (node in self._waiting or node in self._claims)
 
     async def settle(self, node: str, *, within: timedelta) -> None:
         """Return when all that was noted of a node is written down, or cannot be, or after `within`."""
@@ -210,18 +212,28 @@ class Keeper:
                 self._writing.pop(node, None)
         return None
 
-    def _turn_off(self, why: KubeError) -> None:
+    def _turn_off(self, why: KubeError | None) -> None:
         self._off_until = self._clock.monotonic() + OFF_FOR.total_seconds()
         self._waiting.clear()
         self._claims.clear()
         self._is_surveyed = True  # what is missing is completed when there is something to write
-        if type(why) is self._complained_of:
+        kind = NotFound if why is None else type(why)
+        if kind is self._complained_of:
             return
-        self._complained_of = type(why)
-        if isinstance(why, NotFound):
+        self._complained_of = kind
+        if kind is NotFound:
             log.info("%s is not installed: no history is kept", MAINTENANCE_RECORDS)
         else:
             log.warning("no history is kept: %s", why)
+
+    async def _ask_whether_on(self) -> None:
+        try:
+            is_on = await discovery.serves(self._client, MAINTENANCE_RECORDS)
+        except KubeError as error:
+            log.debug("whether a history is kept is not known yet: %s", error)
+            return
+        if not is_on:
+            self._turn_off(None)
 
     # Reading and writing
 
