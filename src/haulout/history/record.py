@@ -24,7 +24,7 @@ from haulout.kube.resources import Resource
 STANDING = "haulout.dev/standing"
 MOST_ENTRIES = 100
 MOST_BYTES = 32 * 1024  # of all entries together, as JSON
-COMPLETED = "known from the object itself: whoever made this change ended before it was written down here"
+COMPLETED = "known from the object itself: this change was not written down when it happened"
 _LONGEST_WHY = 500
 _LONGEST_WORD = 256
 _MOST_STANDING = 50
