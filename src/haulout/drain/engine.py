@@ -22,6 +22,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from haulout.core.backoff import Backoff
 from haulout.drain import blockers, verdicts, words
 from haulout.drain.answers import Answers
@@ -372,6 +374,7 @@ class Drain:
 
 def _only_looking(plan: Plan) -> Plan:
     """Return how things stand before the drain begins: nothing is done, and nothing has ended."""
-    pods = tuple(replace(pod, state=State.QUEUED, words=_WAITS, since=None, next_at=None) for pod in plan.progress.pods)
+    queued = {"state": State.QUEUED, "words": _WAITS, "since": None, "next_at": None}
+    pods = tuple(msgspec.structs.replace(pod, **queued) for pod in plan.progress.pods)
     progress = replace(plan.progress, pods=pods, deadline=None)
     return Plan(memory=plan.memory, progress=progress, questions=plan.questions)

@@ -9,9 +9,11 @@ drain: the later rungs begin early if the deadline is near. They never begin so 
 a pod is killed only after the time that it was given. No rung is there that the policy does not allow.
 """
 
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
 
 # From the end of a grace period until the pod is gone: its kubelet kills what is left, and tells the API server.
 ROOM_TO_END = timedelta(seconds=15)
@@ -27,8 +29,7 @@ class Rung(StrEnum):
     KILL = "kill"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class Limits(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """How far a policy lets a drain go with one pod."""
 
     grace: timedelta  # that the pod has once it is told to go
@@ -38,16 +39,14 @@ class Limits:
     deletion_timeout: timedelta | None = None  # None: it is never killed
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(NamedTuple):
     """When a pod was told to go, and until when it has time for that."""
 
     at: datetime
     ends_at: datetime
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder:
+class Ladder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """When each rung begins for one pod; None: never."""
 
     evict_at: datetime | None = None
@@ -56,12 +55,19 @@ class Ladder:
 
     def rung(self, now: datetime) -> Rung | None:
         """Return what is to be done by now, if anything."""
-        reached = [rung for at, rung in self._rungs() if at is not None and at <= now]
-        return reached[-1] if reached else None
+        reached = None
+        for at, rung in self._rungs():
+            if at is not None and at <= now:
+                reached = rung
+        return reached
 
     def next_after(self, now: datetime) -> datetime | None:
         """Return when the next rung begins."""
-        return min((at for at, _ in self._rungs() if at is not None and at > now), default=None)
+        first = None
+        for at, _ in self._rungs():
+            if at is not None and at > now and (first is None or at < first):
+                first = at
+        return first
 
     def _rungs(self) -> tuple[tuple[datetime | None, Rung], ...]:
         return ((self.evict_at, Rung.EVICT), (self.delete_at, Rung.DELETE), (self.kill_at, Rung.KILL))

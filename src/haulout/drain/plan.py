@@ -19,6 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+import msgspec
+
 from haulout.drain import blockers, sorting, ways
 from haulout.drain.blockers import Kind
 from haulout.drain.ladder import Ladder, Rung, Told, ladder
@@ -177,7 +179,7 @@ class _Draft:
         words = course.words or "is asked to leave"
         row = _row(it.pod, State.EVICTING, words, since=trace.since, next_at=next_at)
         if trace.accepted_at is not None:
-            row = replace(row, state=State.LEAVING, words="was told to go")
+            row = msgspec.structs.replace(row, state=State.LEAVING, words="was told to go")
             self.doubts.append(trace.accepted_at + _DOUBT_UNTOLD_AFTER)
         if trace.is_doubtful:
             self.doubts.append(self.now)
@@ -186,7 +188,7 @@ class _Draft:
             return row
         state = State.EVICTING if blocker.is_progress and not course.way else State.BLOCKED
         words = blocker.reason + _outlook(steps, self.now)
-        return replace(row, state=state, words=words, standing=Standing(blocker, began))
+        return msgspec.structs.replace(row, state=state, words=words, standing=Standing(blocker, began))
 
     def _ask(
         self, it: Traveller, trace: Trace, steps: Ladder, held: Mapping[str, str], course: Course
@@ -230,25 +232,27 @@ class _Draft:
         told = told_of(pod)
         limits = self.policy.limits_for(pod, it.rule)
         steps = ladder(limits, since=trace.since or told.at, deadline=self.deadline, told=told)
-        self._wake(steps.next_after(self.now))
+        next_at = steps.next_after(self.now)
+        self._wake(next_at)
         if steps.rung(self.now) is Rung.KILL and not trace.killed and trace.asking is None:
             self._kill(pod, trace)
         self.doubts.append(told.ends_at + _DOUBT_AFTER)
         blocker = blockers.lingering(pod, node_ready=self.view.node_ready is not False, now=self.now)
-        row = _row(
-            pod,
-            State.LEAVING,
-            f"has time to end until {told.ends_at:%H:%M:%S} UTC",
-            since=trace.since,
-            next_at=steps.next_after(self.now),
-        )
-        row = replace(row, ends_at=told.ends_at)
         if blocker is None:
             self._wake(blockers.lingers_from(pod))
-            return row
+            words = f"has time to end until {told.ends_at:%H:%M:%S} UTC"
+            return _row(pod, State.LEAVING, words, since=trace.since, next_at=next_at, ends_at=told.ends_at)
         self.asks_for_node |= self.view.node_ready is None and not pod.metadata.finalizers
         words = blocker.reason + _outlook(steps, self.now)
-        return replace(row, state=State.OVERDUE, words=words, standing=Standing(blocker, told.ends_at))
+        return _row(
+            pod,
+            State.OVERDUE,
+            words,
+            since=trace.since,
+            next_at=next_at,
+            ends_at=told.ends_at,
+            standing=Standing(blocker, told.ends_at),
+        )
 
     def _kill(self, pod: Pod, trace: Trace) -> None:
         pace = f"{Rung.KILL} {pod.uid}"
@@ -362,10 +366,18 @@ def _row(
     *,
     since: datetime | None = None,
     next_at: datetime | None = None,
+    ends_at: datetime | None = None,
     standing: Standing | None = None,
 ) -> PodProgress:
     return PodProgress(
-        pod=pod.key, uid=pod.uid, state=state, words=words, since=since, next_at=next_at, standing=standing
+        pod=pod.key,
+        uid=pod.uid,
+        state=state,
+        words=words,
+        since=since,
+        next_at=next_at,
+        ends_at=ends_at,
+        standing=standing,
     )
 
 

@@ -146,19 +146,22 @@ class Policy:
 
     def rule_for(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Rule:
         """Return the rule that counts for `pod`."""
-        return next((rule for rule in self._sorted if rule.applies(pod, namespace_labels)), ANY_POD)
+        for rule in self._sorted:
+            if rule.applies(pod, namespace_labels):
+                return rule
+        return ANY_POD
 
     def limits_for(self, pod: Pod, rule: Rule) -> Limits:
         """Return how far the drain may go with `pod`, and when; never further than the policy allows."""
-        override = _first(rule.grace_period, self.grace_period)
+        override = _either(rule.grace_period, self.grace_period)
         own = timedelta(seconds=pod.spec.termination_grace_period_seconds)
         may_delete = self.filters.force
         return Limits(
             grace=own if override is None else override,
             override=override,
             evicts=not self.disable_eviction,
-            eviction_timeout=_first(rule.eviction_timeout, self.eviction_timeout) if may_delete else None,
-            deletion_timeout=_first(rule.deletion_timeout, self.deletion_timeout) if self.force_delete else None,
+            eviction_timeout=_either(rule.eviction_timeout, self.eviction_timeout) if may_delete else None,
+            deletion_timeout=_either(rule.deletion_timeout, self.deletion_timeout) if self.force_delete else None,
         )
 
     def problems(self) -> Iterator[tuple[str, str]]:
@@ -210,5 +213,5 @@ class Policy:
             yield f"{path}gracePeriod", "found 0s, which ends pods without any grace, expected forceDelete: true"
 
 
-def _first(*values: timedelta | None) -> timedelta | None:
-    return next((value for value in values if value is not None), None)
+def _either(special: timedelta | None, general: timedelta | None) -> timedelta | None:
+    return general if special is None else special

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
 
+import msgspec
+
 from haulout.kube.objects import OwnerReference, Pod
 from haulout.kube.rows import MIRROR_ANNOTATION
 
@@ -54,8 +56,7 @@ class DaemonSetAnswer:
     is_missing: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(msgspec.Struct, frozen=True, gc=False):
     """What becomes of a pod, and what is to be said about it, in the order of the rules."""
 
     pod: Pod
@@ -150,7 +151,10 @@ def has_local_storage(pod: Pod) -> bool:
 
 def controller_of(pod: Pod) -> OwnerReference | None:
     """Return who replaces the pod when it is gone."""
-    return next((owner for owner in pod.metadata.owner_references if owner.controller), None)
+    for owner in pod.metadata.owner_references:
+        if owner.controller:
+            return owner
+    return None
 
 
 def belongs_to_daemon_set(pod: Pod) -> bool:

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import NamedTuple
 
+import msgspec
+
 from haulout.drain import blockers
 from haulout.drain.blockers import Blocker
 from haulout.drain.memory import Memory
@@ -44,8 +46,7 @@ class Question(NamedTuple):
     key: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Traveller:
+class Traveller(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A pod that leaves, or is waited for."""
 
     pod: Pod

@@ -32,7 +32,7 @@ from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Pha
 from haulout.maintenance.restlessness import Restlessness
 from haulout.maintenance.seen import Decision, Seen, Stray
 from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us, holders
-from haulout.maintenance.status import BLOCKED_AFTER, change_of, describe
+from haulout.maintenance.status import BLOCKED_AFTER, describe, is_said
 from haulout.maintenance.telling import Teller
 
 log = logging.getLogger(__name__)
@@ -224,7 +224,9 @@ class Controller:
 
     async def _objection(self, maintenance: NodeMaintenance, node: Node | None) -> str:
         """Return why a node may not be taken now: etcd would lose its quorum, as the webhook would have said."""
-        if node is None or maintenance.is_leaving or maintenance.name in holders(node):
+        if node is None or maintenance.is_leaving or not quorum.is_control_plane(node):
+            return ""
+        if maintenance.name in holders(node):
             return ""
         try:
             judged = await etcd.judge(
@@ -275,7 +277,7 @@ class Controller:
 
     async def _tell_status(self, maintenance: NodeMaintenance, status: Status) -> datetime | None:
         """Write the status at most once a second, but another phase at once; return when it is to be written."""
-        if change_of(maintenance, status, now=self._clock.now()) is None:
+        if is_said(maintenance, status):
             return None
         written_at = self._status_written_at.get(maintenance.name)
         if written_at is not None and status.phase == maintenance.status.phase:

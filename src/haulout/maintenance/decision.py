@@ -56,6 +56,7 @@ from haulout.maintenance.steps import (
 LEASE_LOST_FOR = timedelta(minutes=1)  # to somebody else, until the maintenance is given up
 LEASE_LOOKED_AT_EVERY = timedelta(seconds=10)  # meanwhile
 LEASE_TAKEN_AT_MOST_EVERY = timedelta(seconds=10)
+_USUAL = Policy.like_nmo()
 _NEVER = datetime.max.replace(tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RESTORED_AT_MOST_EVERY = timedelta(seconds=10)
@@ -86,7 +87,8 @@ def decide(seen: Seen) -> Decision:
 
 def policy_of(maintenance: NodeMaintenance) -> Policy:
     """Return how the node is to be emptied; raise `PolicyError` if what the object says about it makes no sense."""
-    return document.read(maintenance.spec.drain, base=Policy.like_nmo(), path="spec.drain")
+    wanted = maintenance.spec.drain
+    return _USUAL if wanted is None else document.read(wanted, base=_USUAL, path="spec.drain")
 
 
 def failure_that_stays(maintenance: NodeMaintenance) -> Failure | None:
@@ -137,7 +139,7 @@ def _policy(maintenance: NodeMaintenance) -> tuple[Policy, str]:
     try:
         return policy_of(maintenance), ""
     except PolicyError as error:
-        return Policy.like_nmo(), str(error)
+        return _USUAL, str(error)
 
 
 def _about_the_first_status(seen: Seen, policy: Policy) -> Decision:

@@ -16,7 +16,6 @@ from haulout.drain.cordon import BadMark
 from haulout.drain.progress import PodProgress, Progress, Standing, State
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import difference
-from haulout.kube.timestamps import whole_seconds
 from haulout.maintenance import lease
 from haulout.maintenance.decision import LEASE_LOST
 from haulout.maintenance.holding import is_adoptable, owner_name
@@ -84,33 +83,23 @@ def describe(seen: Seen, decision: Decision, *, error: str = "", lease_namespace
 
 def change_of(maintenance: NodeMaintenance, status: Status, *, now: datetime) -> RawObject | None:
     """Return the merge patch that makes the status of `maintenance` say this; None if it does."""
-    said = _written(maintenance.status)
-    wanted = _written(msgspec.structs.replace(status, last_update=maintenance.status.last_update))
-    if said == wanted:
+    if is_said(maintenance, status):
         return None
-    wanted["lastUpdate"] = whole_seconds(now)
+    wanted = msgspec.structs.replace(status, last_update=_whole(now))
     metadata = {"uid": maintenance.uid, "resourceVersion": maintenance.resource_version}
-    return {"metadata": metadata, "status": difference(said, wanted)}
+    change = difference(msgspec.to_builtins(maintenance.status), msgspec.to_builtins(wanted))
+    return {"metadata": metadata, "status": change}
 
 
-def _written(status: Status) -> RawObject:
-    written: RawObject = msgspec.to_builtins(status, builtin_types=(datetime,))
-    return _with_whole_seconds(written)
+def is_said(maintenance: NodeMaintenance, status: Status) -> bool:
+    """Tell whether the status of `maintenance` says this already, whenever that was written."""
+    said = maintenance.status
+    return msgspec.structs.replace(status, last_update=said.last_update) == said
 
 
-def _with_whole_seconds(value: RawObject) -> RawObject:
-    """Write instants as the API server keeps them, so that what it returns equals what was sent."""
-    return {key: _plain(each) for key, each in value.items()}
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, datetime):
-        return whole_seconds(value)
-    if isinstance(value, dict):
-        return _with_whole_seconds(value)
-    if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
-    return value
+def _whole(instant: datetime) -> datetime:
+    """Return an instant as the API server keeps it, so that what it returns equals what was sent."""
+    return instant.replace(microsecond=0)
 
 
 # The old fields
@@ -179,7 +168,7 @@ def _blocker(standing: Standing) -> StatusBlocker:
         workload=blocker.workload,
         reason=blocker.reason,
         advice=blocker.advice,
-        since=standing.since,
+        since=_whole(standing.since),
     )
 
 
@@ -190,13 +179,13 @@ def _drain(seen: Seen, phase: Phase, progress: Progress) -> DrainStatus:
     checkpoint = progress.checkpoint
     is_done = phase is Phase.SUCCEEDED and said.start_time is not None
     return DrainStatus(
-        start_time=said.start_time if is_done else checkpoint.started,
-        deadline=None if phase is Phase.SUCCEEDED else progress.deadline,
+        start_time=said.start_time if is_done else _whole(checkpoint.started),
+        deadline=None if phase is Phase.SUCCEEDED or progress.deadline is None else _whole(progress.deadline),
         gone=progress.gone,
         leaving=progress.leaving,
         returning=progress.returning,
         warning=progress.warning,
-        turns=dict(checkpoint.since),
+        turns={uid: _whole(since) for uid, since in checkpoint.since.items()},
     )
 
 
@@ -239,7 +228,7 @@ def _condition(
 ) -> StatusCondition:
     said = seen.maintenance.status.condition(kind)
     status = str(is_true)
-    since = said.last_transition_time if said is not None and said.status == status else at or seen.now
+    since = said.last_transition_time if said is not None and said.status == status else _whole(at or seen.now)
     return StatusCondition(
         type=kind,
         status=status,
