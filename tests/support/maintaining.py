@@ -9,7 +9,8 @@ async with maintained(a_cluster().with_nodes(2)).running() as cluster:
 import asyncio
 import json
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import yaml
@@ -30,6 +31,7 @@ from haulout.maintenance.holding import DRAIN_TAINT, OWNER_PREFIX, WISHES
 from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, definition
 from haulout.sandbox.apiserver.rbac import account_user
 from haulout.sandbox.invariants import (
+    Converges,
     EndsOrExplains,
     Explanation,
     ForeignThingsUntouched,
@@ -39,6 +41,7 @@ from haulout.sandbox.invariants import (
     OneMaintenancePerNode,
     OnlyOurCordonsLifted,
     PodBudgetsKept,
+    State,
 )
 from haulout.sandbox.invariants.reading import instant
 from support.clusters import ACCOUNT, ClusterPlan
@@ -53,6 +56,7 @@ OPERATOR = account_user(*ACCOUNT).name  # who it is in the history
 RIGHTS = manifests.permissions(Installation(image="example/haulout"))
 EXCLUDE_LABEL = holding.EXCLUDE_LABEL
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
+_NEVER = datetime.max.replace(tzinfo=UTC)
 
 
 # The operator
@@ -199,15 +203,22 @@ def is_gone(cluster: LiveCluster, name: str = NAME) -> bool:
 
 def taints(cluster: LiveCluster, node: str) -> set[str]:
     """Return the taints of a node, as `key:effect`."""
-    return {f"{it['key']}:{it['effect']}" for it in cluster.get("nodes", node)["spec"].get("taints", ())}
+    return _taints(cluster.get("nodes", node))
+
+
+def _taints(node: RawObject) -> set[str]:
+    return {f"{it['key']}:{it['effect']}" for it in node["spec"].get("taints", ())}
 
 
 def is_taken(cluster: LiveCluster, node: str) -> bool:
     """Tell whether a node has all that a maintenance gives it."""
-    found = cluster.get("nodes", node)
+    return _has_all(cluster.get("nodes", node))
+
+
+def _has_all(node: RawObject) -> bool:
     wanted = {f"{it.key}:{it.effect}" for it in WISHES.taints}
-    labelled = found["metadata"].get("labels", {}).get(EXCLUDE_LABEL) == "true"
-    return bool(found["spec"].get("unschedulable")) and wanted <= taints(cluster, node) and labelled
+    labelled = node["metadata"].get("labels", {}).get(EXCLUDE_LABEL) == "true"
+    return bool(node["spec"].get("unschedulable")) and wanted <= _taints(node) and labelled
 
 
 def is_given_back(cluster: LiveCluster, node: str) -> bool:
@@ -280,10 +291,23 @@ MAINTENANCES = Maintenances(
 )
 
 
+def _explained_some_time(obj: RawObject) -> Explanation | None:
+    """Return the same of an operator that does not know what time it is: when it looks again means nothing then."""
+    told = _explained(obj)
+    return told if told is None or told.looks_again is None else replace(told, looks_again=_NEVER)
+
+
 def invariants(
-    *operators: str, silent_for: timedelta = timedelta(minutes=2), hurries: Callable[..., bool] = lambda *_: False
+    *operators: str,
+    silent_for: timedelta = timedelta(seconds=30),
+    dated: bool = True,
+    hurries: Callable[..., bool] = lambda *_: False,
 ) -> tuple[Invariant, ...]:
-    """Return what must hold of maintenances, whatever happens; `operators` are those that are no service account."""
+    """Return what must hold of maintenances, whatever happens; `operators` are those that are no service account.
+
+    For no longer than `silent_for` may one neither end nor explain itself: that is how long an operator may be unable
+    to say anything. One that is not `dated` does not know what time it is.
+    """
     names = {OPERATOR, *(operators or ("operator",))}
     ours = (
         cordon.MARK,
@@ -300,8 +324,40 @@ def invariants(
         ForeignThingsUntouched(operator=names, ours=ours),
         GraceHonoured(operator=names, hurries=hurries),
         OneMaintenancePerNode(maintenances=(MAINTENANCES,)),
-        EndsOrExplains(maintenances=MAINTENANCES, explanation=_explained, within=silent_for),
+        EndsOrExplains(
+            maintenances=MAINTENANCES,
+            explanation=_explained if dated else _explained_some_time,
+            within=silent_for,
+        ),
     )
+
+
+def unsettled(state: State) -> str:
+    """Return what is not as it should be when nothing hinders anybody; empty if all is well."""
+    orders = state.all(PLURAL)
+    for name, obj in orders.items():
+        node, said = state.get("nodes", str(obj["spec"]["nodeName"])), obj.get("status", {})
+        if "deletionTimestamp" in obj["metadata"]:
+            return f"NodeMaintenance {name} is not gone"
+        if said.get("phase") != "Succeeded" or said.get("lastError"):
+            return f"NodeMaintenance {name} is {said.get('phase')}: {said.get('lastError')}"
+        if node is None or not _has_all(node):
+            return f"the node of NodeMaintenance {name} is not taken"
+    for name, node in state.all("nodes").items():
+        lost = {it.removeprefix(OWNER_PREFIX) for it in _holders(node)} - set(orders)
+        if lost:
+            return f"node {name} is held for {sorted(lost)}, and nobody of them is there"
+    wanted = {node_lease.name_of(str(it["spec"]["nodeName"])) for it in orders.values()}
+    left = [it for it in state.all("leases") if it.startswith(f"{LEASES}/") and it.partition("/")[2] not in wanted]
+    return f"leases are left: {left}" if left else ""
+
+
+async def settles(cluster: LiveCluster, *, within: timedelta = timedelta(minutes=2)) -> None:
+    """See that from now on, nothing hindering anybody, all is well soon and stays so."""
+    since = cluster.clock.now()
+    await cluster.clock.sleep(within + timedelta(seconds=30))
+    kinds = frozenset({PLURAL, "nodes", "leases"})
+    cluster.assert_upheld(Converges(should=unsettled, of=kinds, after=since, within=within))
 
 
 def owner(name: str = NAME) -> str:

@@ -160,6 +160,12 @@ def workload_of(pod: Pod) -> str:
     return "" if owner is None else f"{owner.kind} {pod.namespace}/{owner.name}"
 
 
+def fields_of(blocker: Blocker) -> dict[str, str]:
+    """Return what is told of a blocker to people and programs, by the names that it has there."""
+    told = ("kind", "pod", "object", "workload", "reason", "advice")
+    return {name: str(getattr(blocker, name)) for name in told}
+
+
 def _by_budget(pod: Pod, told: str) -> Blocker:
     found = _BUDGET.search(told)
     if found is None:

@@ -46,7 +46,7 @@ _RETRY = Backoff(first=timedelta(seconds=5), factor=1.5, limit=timedelta(seconds
 _NOTICED_ANYWAY = timedelta(seconds=30)  # for pods whose budget is watched
 _LONGEST_RETRY_AFTER = timedelta(minutes=5)
 _LIST_RETRY = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
-_FIRST_LOOK_REPORTED_EVERY = timedelta(seconds=5)
+_TROUBLE_REPORTED_EVERY = timedelta(seconds=5)  # nobody tells when it is over
 _ANSWERED_WITHIN = timedelta(seconds=5)  # once it is to stop
 _SENDING = "sending"  # the name of tasks
 _WAITS = "leaves when the drain begins"
@@ -205,7 +205,7 @@ class Drain:
         deadline = None if limit is None or self._is_waiting else self._memory.started + limit
         progress = replace(self.progress, trouble=self._source.trouble, deadline=deadline)
         late = deadline is not None and now >= deadline
-        look_again_at = now + _FIRST_LOOK_REPORTED_EVERY
+        look_again_at = now + _TROUBLE_REPORTED_EVERY
         return Plan(
             memory=self._memory,
             progress=progress,
@@ -246,7 +246,8 @@ class Drain:
 
     async def _rest(self, plan: Plan) -> None:
         """Wait until something happened, or an instant has come."""
-        wakes = (plan.wakes_at, self._answers.wakes_at, self._list_again_at)
+        in_trouble_at = self._clock.now() + _TROUBLE_REPORTED_EVERY if plan.progress.trouble else None
+        wakes = (plan.wakes_at, self._answers.wakes_at, self._list_again_at, in_trouble_at)
         instant = min((it for it in wakes if it is not None and it > self._clock.now()), default=None)
         alarm = None if instant is None else self._clock.call_at(instant, self._bell.set)
         try:

@@ -60,7 +60,7 @@ class Trace:
     requested_at: datetime | None = None  # when its EvictionRequest was last sent
     unrequestable: str = ""  # why it cannot be asked by one
     accepted_at: datetime | None = None
-    killed: bool = False
+    told: Rung | None = None  # by what it was told to go
     blocker: Blocker | None = None  # why it was refused the last time
     blocked_since: datetime | None = None
     is_doubtful: bool = False  # the server said that there is no such pod
@@ -118,7 +118,7 @@ class Memory:
             trace,
             asking=None,
             accepted_at=at,
-            killed=trace.killed or trace.asking is Rung.KILL,
+            told=trace.asking,
             blocker=None,
             blocked_since=None,
         )

@@ -177,7 +177,7 @@ class _Draft:
         course = ways.course_of(it.pod, trace, policy=self.policy, seen=self.view.evictions, now=self.now)
         next_at = self._ask(it, trace, steps, held, course)
         words = course.words or "is asked to leave"
-        row = _row(it.pod, State.EVICTING, words, since=trace.since, next_at=next_at)
+        row = _row(it.pod, State.EVICTING, words, since=trace.since, next_at=next_at, told=_told_by(trace))
         if trace.accepted_at is not None:
             row = msgspec.structs.replace(row, state=State.LEAVING, words="was told to go")
             self.doubts.append(trace.accepted_at + _DOUBT_UNTOLD_AFTER)
@@ -234,14 +234,22 @@ class _Draft:
         steps = ladder(limits, since=trace.since or told.at, deadline=self.deadline, told=told)
         next_at = steps.next_after(self.now)
         self._wake(next_at)
-        if steps.rung(self.now) is Rung.KILL and not trace.killed and trace.asking is None:
+        if steps.rung(self.now) is Rung.KILL and trace.told is not Rung.KILL and trace.asking is None:
             self._kill(pod, trace)
         self.doubts.append(told.ends_at + _DOUBT_AFTER)
         blocker = blockers.lingering(pod, node_ready=self.view.node_ready is not False, now=self.now)
         if blocker is None:
             self._wake(blockers.lingers_from(pod))
             words = f"has time to end until {told.ends_at:%H:%M:%S} UTC"
-            return _row(pod, State.LEAVING, words, since=trace.since, next_at=next_at, ends_at=told.ends_at)
+            return _row(
+                pod,
+                State.LEAVING,
+                words,
+                since=trace.since,
+                next_at=next_at,
+                told=_told_by(trace),
+                ends_at=told.ends_at,
+            )
         self.asks_for_node |= self.view.node_ready is None and not pod.metadata.finalizers
         words = blocker.reason + _outlook(steps, self.now)
         return _row(
@@ -250,6 +258,7 @@ class _Draft:
             words,
             since=trace.since,
             next_at=next_at,
+            told=_told_by(trace),
             ends_at=told.ends_at,
             standing=Standing(blocker, told.ends_at),
         )
@@ -366,6 +375,7 @@ def _row(
     *,
     since: datetime | None = None,
     next_at: datetime | None = None,
+    told: Rung | None = None,
     ends_at: datetime | None = None,
     standing: Standing | None = None,
 ) -> PodProgress:
@@ -376,9 +386,15 @@ def _row(
         words=words,
         since=since,
         next_at=next_at,
+        told=told,
         ends_at=ends_at,
         standing=standing,
     )
+
+
+def _told_by(trace: Trace) -> Rung | None:
+    """Return by what a pod was told to go, or is being told right now; None if that was not us."""
+    return trace.asking or trace.told or (Rung.EVICT if trace.requested_at else None)
 
 
 def _longest_wait(candidate: tuple[datetime, Action]) -> tuple[datetime, int]:

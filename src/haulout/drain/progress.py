@@ -11,6 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from haulout.drain.blockers import Blocker
+from haulout.drain.ladder import Rung
 from haulout.drain.memory import Checkpoint
 
 
@@ -46,6 +47,7 @@ class PodProgress(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     words: str
     since: datetime | None = None  # when its turn to leave came
     next_at: datetime | None = None  # when something is done about it next, whatever else happens
+    told: Rung | None = None  # by what this drain told it to go, or tells it right now
     ends_at: datetime | None = None  # until when it has time to end, once it was told to go
     standing: Standing | None = None
 

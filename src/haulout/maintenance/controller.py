@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from haulout.core.backoff import Backoff
 from haulout.drain.keeper import Drains
 from haulout.errors import Conflict, HandOver, HauloutError, KubeError, LeadershipLost, NotFound
 from haulout.history.keeper import History, NoHistory
@@ -41,7 +42,8 @@ _STATUS_AT_MOST_EVERY = timedelta(seconds=1)
 _MOST_STEPS = 30  # in a row: more would mean that decisions go in circles
 _MOST_CONFLICTS = 5  # before the others are left alone for a while
 _TOLD_WITHIN = timedelta(seconds=10)
-_RETRIED_WITHIN = timedelta(minutes=6)  # the queue waits no longer than that after a failure
+_BACKOFF = Backoff(limit=timedelta(seconds=45))  # what was forbidden may be allowed now, and nobody tells us
+_RETRIED_WITHIN = timedelta(minutes=1)  # after a failure
 _WORKERS = 64  # a maintenance that stops a drain waits for its answers
 
 
@@ -76,7 +78,12 @@ class Controller:
         self._control_plane = asyncio.Lock()  # of its nodes one is judged and taken at a time
         self._teller = Teller(events)
         self._queue: Queue[str] = Queue(
-            self._work, clock=client.clock, random=client.random, workers=_WORKERS, name="NodeMaintenance"
+            self._work,
+            clock=client.clock,
+            random=client.random,
+            workers=_WORKERS,
+            backoff=_BACKOFF,
+            name="NodeMaintenance",
         )
         self._sight = Sight(client, lease_namespace=self.settings.lease_namespace, nodes=nodes)
         self._drains = Drains(client, changed=self._note_drain)

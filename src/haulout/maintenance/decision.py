@@ -200,7 +200,9 @@ def _about_others(seen: Seen, node: Node) -> Decision | None:
         change = cordon.acquire(node, owner_name(seen.maintenance), WISHES, now=seen.now)
         if change is not None:
             return Decision(step=Hold(change, is_first=owner_name(seen.maintenance) not in holders))
-    problem = f"node {node.name} is already in maintenance by NodeMaintenance {first.name}"
+    # One that has failed counts as well: it may hold the node, and goes on as soon as somebody edits it.
+    how = ", which has failed" if first.status.phase == Phase.FAILED else ""
+    problem = f"node {node.name} is already in maintenance by NodeMaintenance {first.name}{how}"
     return Decision(
         problem=f"{problem}: this one goes on when that is deleted", waits_for=f"NodeMaintenance {first.name}"
     )

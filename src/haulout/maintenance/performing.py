@@ -25,7 +25,7 @@ from haulout.maintenance.telling import Teller
 
 log = logging.getLogger(__name__)
 
-_FORBIDDEN_FOR = timedelta(minutes=10)
+_FORBIDDEN_FOR = timedelta(minutes=1)
 
 
 class Performer:

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from haulout.drain import cordon
+from haulout.drain.blockers import fields_of
 from haulout.drain.cordon import BadMark
 from haulout.drain.progress import PodProgress, Progress, Standing, State
 from haulout.kube.objects import RawObject
@@ -142,16 +143,17 @@ def _reference(pod: str) -> PodReference:
 def _next_look(seen: Seen, decision: Decision, progress: Progress | None) -> datetime | None:
     """Return by when things are looked at again; in whole minutes, or the status would change with each look.
 
-    What was said before holds until then, though the next thing to do may have become another.
+    What was said before stands as long as it is kept: there is a look by then, and none was put off until later.
     """
     looks = [decision.wakes_at] if decision.wakes_at else []
     looks += [it for pod in progress.pods if (it := _next_ask(pod, seen.now))] if progress else []
     later = [it for it in looks if it >= seen.now]
     if not later:
         return None
-    soonest = min(later).replace(second=0, microsecond=0) + _MINUTE
+    look = min(later)
+    by = look.replace(second=0, microsecond=0) + _MINUTE
     said = seen.maintenance.status.next_look
-    return soonest if said is None or said <= seen.now else min(said, soonest)
+    return said if said is not None and look <= said <= by else by
 
 
 def _next_ask(pod: PodProgress, now: datetime) -> datetime | None:
@@ -160,16 +162,7 @@ def _next_ask(pod: PodProgress, now: datetime) -> datetime | None:
 
 
 def _blocker(standing: Standing) -> StatusBlocker:
-    blocker = standing.blocker
-    return StatusBlocker(
-        kind=blocker.kind,
-        pod=blocker.pod,
-        object=blocker.object,
-        workload=blocker.workload,
-        reason=blocker.reason,
-        advice=blocker.advice,
-        since=_whole(standing.since),
-    )
+    return StatusBlocker(**fields_of(standing.blocker), since=_whole(standing.since))
 
 
 def _drain(seen: Seen, phase: Phase, progress: Progress) -> DrainStatus:

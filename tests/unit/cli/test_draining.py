@@ -18,6 +18,7 @@ from haulout.drain.policy import Behavior, Policy, Rule
 from haulout.drain.selection import Filters
 from haulout.errors import KubeError
 from haulout.kube import selectors
+from haulout.kube.resources import PODS
 from haulout.kube.transport import Response
 from support.draining import Town, a_budget, a_town, a_workload
 
@@ -93,6 +94,32 @@ async def test_with_deletions_no_pod_is_evicted(clock: Clock) -> None:
         command = await a_command(town, ["n1"], Policy(filters=Filters(force=True), disable_eviction=True))
         assert await command.run()
         assert command.out == ["node/n1 cordoned", "pod/web-00 deleted", "node/n1 drained"]
+
+
+async def test_what_a_policy_does_to_a_pod_is_said_as_it_is(clock: Clock) -> None:
+    """One is evicted, one deleted because its budget says no, one gets no more time, and one went without us."""
+    spans = {"eviction_timeout": timedelta(minutes=1), "deletion_timeout": timedelta(minutes=1)}
+    policy = Policy(filters=Filters(force=True), force_delete=True, **spans)
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 1, on="n1")
+        await town.run_pods("held", 2, on="n1")
+        town.put(a_budget("held", app="held", minAvailable=2))
+        await town.run_pods("hangs", 1, on="n1", acts={"hang": "true"}, grace=20)
+        await clock.sleep(SECOND)
+        command = await a_command(town, ["n1"], policy)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(command.run())
+            await clock.sleep(SECOND * 10)
+            await town.cluster.client("admin").delete(PODS, "held-01", namespace="shop")
+        assert running.result()
+        assert [it for it in command.out if it.startswith(("deleting", "pod/"))] == [
+            "pod/web-00 evicted",
+            "pod/held-01 gone",
+            "deleting pod shop/held-00",
+            "deleting pod shop/hangs-00 without grace",
+            "pod/hangs-00 deleted without grace",
+            "pod/held-00 deleted",
+        ]
 
 
 async def test_a_pod_that_the_flags_do_not_let_go_ends_it_before_it_begins(clock: Clock) -> None:

@@ -12,7 +12,7 @@ from haulout.app.names import LEADER_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.core.clock import Clock
 from haulout.sandbox.faults import FAULTS, Fault, mixture
-from haulout.sandbox.invariants import EndsOrExplains, Invariant
+from haulout.sandbox.invariants import Invariant
 from haulout.sandbox.processes import Process
 from support.builders import a_namespace, a_pod
 from support.clusters import a_cluster
@@ -48,8 +48,7 @@ async def a_shop(clock: Clock) -> AsyncIterator[SandboxCluster]:
 
 
 def _invariants() -> tuple[Invariant, ...]:
-    held = invariants(*BOTH, *(f"{name}-2" for name in BOTH), silent_for=timedelta(minutes=3))
-    return tuple(it for it in held if not isinstance(it, EndsOrExplains))
+    return invariants(*BOTH, *(f"{name}-2" for name in BOTH), silent_for=timedelta(minutes=2), dated=False)
 
 
 def electing(cluster: SandboxCluster) -> dict[str, Process]:

@@ -6,7 +6,7 @@ from datetime import datetime
 import msgspec
 
 from haulout.cli.draining.records import Record, Result
-from haulout.drain.blockers import Blocker
+from haulout.drain.blockers import Blocker, fields_of
 from haulout.drain.progress import PodProgress
 from haulout.drain.rehearsal import NodeRehearsal, Rehearsal
 
@@ -104,15 +104,7 @@ def _pod(row: PodProgress) -> PodJson:
 
 def blocker_json(blocker: Blocker, since: datetime | None = None) -> BlockerJson:
     """Return a blocker for programs."""
-    return BlockerJson(
-        kind=blocker.kind,
-        pod=blocker.pod,
-        object=blocker.object,
-        workload=blocker.workload,
-        reason=blocker.reason,
-        advice=blocker.advice,
-        since=since,
-    )
+    return BlockerJson(**fields_of(blocker), since=since)
 
 
 # Dry runs

@@ -13,12 +13,14 @@ from haulout.cli.holders import elapsed
 from haulout.cli.lines import Line
 from haulout.core.clock import Clock
 from haulout.drain.blockers import Kind
+from haulout.drain.ladder import Rung
 from haulout.drain.policy import Policy
 from haulout.drain.progress import PodProgress, Progress, Standing, State
 from haulout.drain.words import pods
 
 _QUIET = timedelta(minutes=1)
 _ASKED = (State.EVICTING, State.BLOCKED, State.LEAVING, State.OVERDUE)
+_DONE = {Rung.EVICT: "evicted", Rung.DELETE: "deleted", Rung.KILL: "deleted without grace"}
 _OVER_BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
 
 
@@ -98,6 +100,7 @@ class Teller:
         self._policy = policy
         self._rows: dict[str, PodProgress] = {}
         self._announced: set[str] = set()
+        self._escalated: dict[str, Rung] = {}  # by uid
         self._warnings = Warnings()
         self._blamed: dict[str, tuple[Kind, str]] = {}  # by uid
         self._trouble = ""
@@ -115,6 +118,7 @@ class Teller:
                 yield Line(f"evicting pod {pod.pod}", is_result=True)
         for pod in asked:
             yield from self._blame(pod, now=now)
+            yield from self._escalation(pod)
         yield from self._vanished(progress, now=now)
         if progress.trouble and progress.trouble != self._trouble:
             yield Line(f"Warning: node {progress.node}: what is said here may be old: {progress.trouble}")
@@ -126,6 +130,15 @@ class Teller:
         yield from self.news(progress, now=now)
         for pod in progress.returning:
             yield Line(f"Warning: pod {pod} came back and stays: others like it would come after it")
+
+    def _escalation(self, pod: PodProgress) -> Iterator[Line]:
+        """Yield that a pod which was asked to leave is deleted now."""
+        if pod.told in (None, Rung.EVICT, self._escalated.get(pod.uid)):
+            return
+        self._escalated[pod.uid] = pod.told
+        if not self._policy.disable_eviction:
+            how = " without grace" if pod.told is Rung.KILL else ""
+            yield Line(f"deleting pod {pod.pod}{how}", is_result=True)
 
     def _blame(self, pod: PodProgress, *, now: datetime) -> Iterator[Line]:
         if pod.standing is None:
@@ -150,7 +163,15 @@ class Teller:
                 seconds = int(patience.total_seconds())
                 yield Line(f'pod "{name}" has DeletionTimestamp older than {seconds} seconds, skipping', is_result=True)
             elif pod.uid in self._announced:
-                yield Line(f"pod/{name} {'deleted' if self._policy.disable_eviction else 'evicted'}", is_result=True)
+                yield Line(f"pod/{name} {self._done(pod)}", is_result=True)
+
+    def _done(self, pod: PodProgress) -> str:
+        """Return what became of a pod that is not there any more; others may have told it to go."""
+        if pod.told is not None:
+            return _DONE[pod.told]
+        if pod.state is State.EVICTING:  # it went so fast that the answer was never seen on its own
+            return _DONE[Rung.DELETE if self._policy.disable_eviction else Rung.EVICT]
+        return "gone"
 
 
 def blame(pod: PodProgress, standing: Standing, *, now: datetime) -> str:
