@@ -55,6 +55,12 @@ class Teller:
             # Scripts of the Node Maintenance Operator's users look for these words.
             self._log(maintenance, "Reconciling with fixed duration: the node is not drained yet")
 
+    def waits(self, maintenance: NodeMaintenance, *, problem: str, for_whom: str) -> None:
+        """Tell once for whom or what a maintenance waits."""
+        if self._is_new(maintenance.name, "waits", for_whom):
+            self._log(maintenance, f"waits for {for_whom}: {problem}")
+            self._tell(maintenance, _Event("Warning", "MaintenanceWaiting", problem, "Wait"))
+
     def begins(self, maintenance: NodeMaintenance) -> None:
         """Tell that a maintenance was accepted."""
         reason = shortened(maintenance.spec.reason)

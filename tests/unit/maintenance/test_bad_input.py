@@ -45,7 +45,7 @@ from support.maintaining import (
     succeeded,
 )
 
-LONG = timedelta(minutes=10)
+NOTICED = timedelta(seconds=75)  # that what was forbidden is allowed, though nobody tells
 FREE = a_pod("shop/free", on="n1", act={"stop-seconds": "1"})
 
 
@@ -78,10 +78,10 @@ async def trouble(cluster: SandboxCluster) -> None:
     assert asked < 600, f"{asked} requests in ten minutes"
 
 
-async def has_failed(cluster: SandboxCluster, reason: str) -> None:
-    await cluster.eventually(lambda: phase(cluster), becomes="Failed")
-    assert says(cluster, "Failed") == ("True", reason)
-    await cluster.eventually(lambda: "FailedMaintenance" in events(cluster))
+async def has_failed(cluster: SandboxCluster, reason: str, name: str = NAME) -> None:
+    await cluster.eventually(lambda: phase(cluster, name), becomes="Failed")
+    assert says(cluster, "Failed", name) == ("True", reason)
+    await cluster.eventually(lambda: "FailedMaintenance" in events(cluster, name))
 
 
 # Which node
@@ -121,6 +121,29 @@ async def test_an_odd_name_is_that_of_a_missing_node(clock: Clock, name: str) ->
         await has_failed(cluster, "NodeMissing")
         assert last_error(cluster) == f'nodes "{name}" not found'
         await over(cluster)
+        assert is_given_back(cluster, "n1")
+
+
+@pytest.mark.parametrize("first_fails", [False, True], ids=["while it holds", "though it failed"])
+async def test_a_second_order_for_a_node_waits_for_the_first(clock: Clock, *, first_fails: bool) -> None:
+    """The webhook refuses it. Where none is, the first keeps its place: also one that failed, for it may go on."""
+    drain = {"timeout": "5s"} if first_fails else {}
+    async with a_shop(clock, held=True) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1", name="first", drain=drain)
+        await (has_failed(cluster, "DrainTimedOut", "first") if first_fails else is_blocked(cluster, "first"))
+        await cluster.pass_time(seconds=1)
+        await order(cluster, "n1", name="second")
+        how = "first, which has failed: " if first_fails else "first: "
+        told = f"node n1 is already in maintenance by NodeMaintenance {how}this one goes on when that is deleted"
+        await cluster.eventually(lambda: last_error(cluster, "second"), becomes=told)
+        await cluster.eventually(lambda: events(cluster, "second"), becomes=["BeginMaintenance", "MaintenanceWaiting"])
+        assert phase(cluster, "second") == "Running"
+        await trouble(cluster)
+        await over(cluster, "first")
+        await is_blocked(cluster, "second")
+        assert is_taken(cluster, "n1")
+        await over(cluster, "second")
         assert is_given_back(cluster, "n1")
 
 
@@ -224,7 +247,7 @@ async def test_leases_whose_namespace_is_deleted_are_made_again(clock: Clock, *,
             assert "forbidden" in last_error(cluster).lower()
             for right in RIGHTS:
                 cluster.api.put(right)
-        await cluster.eventually(lambda: lease(cluster, "n1")["metadata"]["uid"] != before, within=LONG)
+        await cluster.eventually(lambda: lease(cluster, "n1")["metadata"]["uid"] != before, within=NOTICED)
         assert is_taken(cluster, "n1")
         await cluster.delete("poddisruptionbudgets", "shop/on-n1")
         await succeeded(cluster)
@@ -245,7 +268,7 @@ async def test_with_the_namespace_of_the_leases_goes_our_role_in_it_which_is_tol
         assert is_taken(cluster, "n1")
         for role in RIGHTS:
             cluster.api.put(role)
-        await cluster.eventually(lambda: has_lease(cluster, "n1"), within=LONG)
+        await cluster.eventually(lambda: has_lease(cluster, "n1"), within=NOTICED)
         await over(cluster)
 
 
@@ -331,14 +354,14 @@ async def test_a_permission_that_is_missing_is_told_and_all_is_well_when_it_is_t
         if what not in HARMLESS | {"to see maintenances"}:
             assert {"MaintenanceError", "DrainBlocked"} & set(events(cluster))
         line.faults.lift(rule)
-        await cluster.eventually(lambda: phase(cluster), becomes="Succeeded", within=LONG)
-        await cluster.eventually(lambda: "lastError" not in status(cluster), within=LONG)
+        await cluster.eventually(lambda: phase(cluster), becomes="Succeeded", within=NOTICED)
+        await cluster.eventually(lambda: "lastError" not in status(cluster), within=NOTICED)
         assert is_taken(cluster, "n1")
         rule = line.faults.before(answer=403, **FORBIDDEN[what] | {"times": None})
         await countermand(cluster)
         await trouble(cluster)
         line.faults.lift(rule)
-        await cluster.eventually(lambda: is_gone(cluster), within=LONG)
+        await cluster.eventually(lambda: is_gone(cluster), within=NOTICED)
         assert is_given_back(cluster, "n1")
 
 
@@ -351,7 +374,7 @@ async def test_conflicts_without_end_are_not_fought_with_requests(clock: Clock) 
         await trouble(cluster)
         assert last_error(cluster)
         line.faults.lift(rule)
-        await cluster.eventually(lambda: phase(cluster), becomes="Succeeded", within=LONG)
+        await cluster.eventually(lambda: phase(cluster), becomes="Succeeded", within=NOTICED)
 
 
 async def test_a_server_in_trouble_is_left_alone(clock: Clock) -> None:
@@ -438,6 +461,7 @@ async def test_a_mark_that_nobody_can_read_is_told_and_waits_for_a_person(clock:
         cluster.run(operate)
         await order(cluster, "n1")
         await cluster.eventually(lambda: cordon.MARK in last_error(cluster))
+        await cluster.eventually(lambda: events(cluster), becomes=["BeginMaintenance", "MaintenanceWaiting"])
         assert says(cluster, "Cordoned") == ("False", "MarkUnreadable")
         await trouble(cluster)
         assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")

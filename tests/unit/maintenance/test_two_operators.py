@@ -11,8 +11,9 @@ import pytest
 from haulout.app.names import LEADER_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.core.clock import Clock
+from haulout.kube.objects import RawObject
 from haulout.sandbox.faults import FAULTS, Fault, mixture
-from haulout.sandbox.invariants import Invariant
+from haulout.sandbox.invariants import DeadHoldNothing, Death, Invariant
 from haulout.sandbox.processes import Process
 from support.builders import a_namespace, a_pod
 from support.clusters import a_cluster
@@ -28,12 +29,14 @@ from support.maintaining import (
     operate,
     order,
     over,
+    settles,
     status,
     succeeded,
 )
 
 HOME = "haulout"
 BOTH = ("a", "b")
+WITHIN = timedelta(seconds=15 + 9)  # of a lease, and two looks at it
 ON_THE_LINE = ("cut off", "silence", "503 on everything", "latency", "killed and started again", "history forgotten")
 
 
@@ -71,10 +74,27 @@ async def test_what_befalls_the_leader_does_not_keep_a_maintenance_from_its_end(
         await order(cluster, "n1")
         await cluster.eventually(lambda: is_taken(cluster, "n1"))
         await cluster.suffer(fault, process=leader(cluster))
-        await succeeded(cluster)
+        await settles(cluster)
         assert status(cluster)["evictionPods"] >= 2
         await over(cluster)
         await cluster.eventually(lambda: is_given_back(cluster, "n1"))
+
+
+async def test_what_a_dead_leader_held_is_its_successors_within_the_time_of_its_lease(clock: Clock) -> None:
+    async with a_shop(clock) as cluster:
+        operators = electing(cluster)
+        await order(cluster, "n1")
+        await cluster.eventually(lambda: is_taken(cluster, "n1"))
+        dead = Death(who=leader(cluster), at=clock.now())
+        operators[dead.who].kill()
+        await settles(cluster)
+        assert leader(cluster) != dead.who
+        held = {"leases": _holder}
+        cluster.assert_upheld(DeadHoldNothing(deaths=(dead,), holders=held, lease=WITHIN))
+
+
+def _holder(lease: RawObject) -> list[str]:
+    return [str(lease["spec"].get("holderIdentity"))]
 
 
 @pytest.mark.parametrize("apart", [0.0, 0.001, 0.5, 7.0])
@@ -107,9 +127,8 @@ async def test_two_that_both_lead_and_see_different_things_do_not_race_each_othe
         async with asyncio.TaskGroup() as group:
             group.create_task(cluster.suffer(mixture(seed, count=6), process="a", seed=seed))
             await order(cluster, "n1")
-        await succeeded(cluster)
+        await settles(cluster)
         assert _writes_to(cluster, PLURAL, since=0) + _writes_to(cluster, "leases", since=0) < 1000
-        await cluster.eventually(lambda: is_taken(cluster, "n1"))
         await over(cluster)
         await cluster.eventually(lambda: is_given_back(cluster, "n1"))
 
