@@ -18,7 +18,7 @@ from haulout.core.clock import Clock, RealClock
 from haulout.kube.client import Client
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from haulout.sandbox.apiserver import ApiServer, InProcessTransport, User
 from support.line import a_line
 
 
@@ -47,6 +47,10 @@ class Cluster(Protocol):
 
     async def client(self) -> Client:
         """Return a client of a user who may do everything."""
+        ...
+
+    async def client_of(self, user: User) -> Client:
+        """Return a client of a user who may do what roles say."""
         ...
 
     async def client_on_a_wire(self) -> tuple[Client, Wire]:
@@ -90,12 +94,18 @@ class Sandbox:
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self.cluster = ApiServer(clock, namespaces=[self.namespace])
+        self.cluster = ApiServer(clock, namespaces=[self.namespace], rbac=True)
         self._transports: list[InProcessTransport] = []
 
     async def client(self) -> Client:
         """Return a client."""
         return (await self.client_on_a_wire())[0]
+
+    async def client_of(self, user: User) -> Client:
+        """Return a client of this user."""
+        transport = self.cluster.transport(user=user)
+        self._transports.append(transport)
+        return Client(transport, clock=self.clock, random=random.Random(user.name))
 
     async def client_on_a_wire(self) -> tuple[Client, Wire]:
         """Return a client and its transport, which is its wire."""
@@ -131,6 +141,11 @@ class Real:
     async def client(self) -> Client:
         """Return a client of the admin."""
         return await self._client(config.load(kubeconfig=str(self.control_plane.kubeconfig())))
+
+    async def client_of(self, user: User) -> Client:
+        """Return a client of this user."""
+        path = self.control_plane.kubeconfig(user.name, groups=user.groups)
+        return await self._client(config.load(kubeconfig=str(path)))
 
     async def client_on_a_wire(self) -> tuple[Client, Wire]:
         """Return a client of the admin whose connections go through a line of their own."""

@@ -168,7 +168,7 @@ class ClusterPlan:
             for machine in self.machines:
                 kubelets.add(machine)
             custom = [await _defined(clients[1], it) for it in self.definitions]
-            await _granted(clients[1], self.rights)
+            await granted(clients[1], self.rights)
             failure: Exception | None = None
             async with asyncio.TaskGroup() as group:
                 live = RealCluster(self.clock, clients[1], kubelets, RealLives(group, make_guest), custom=custom)
@@ -230,7 +230,7 @@ async def _defined(client: Client, definition: RawObject) -> str:
     return plural
 
 
-async def _granted(client: Client, rights: Sequence[RawObject]) -> None:
+async def granted(client: Client, rights: Sequence[RawObject]) -> None:
     """Put up roles and bindings, and their namespaces, which stay when the test is over."""
     for obj in rights:
         resource, namespace = RESOURCES[f"{obj['kind'].lower()}s"], obj["metadata"].get("namespace")

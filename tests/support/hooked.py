@@ -3,6 +3,8 @@
     async with hooked(cluster) as world:
         await world.order("n1")
 
+The webhook looks things up as the operator's service account, with the roles that we ship and nothing else.
+
 Objects that are in no namespace have the cluster's prefix, which `world.named` puts before a name. What the tests put
 into namespaces that all share (`kube-system`) is deleted in the end.
 """
@@ -22,6 +24,7 @@ from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES, PODS, Resource
 from haulout.maintenance.quorum import KUBE_SYSTEM
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, definition
+from haulout.sandbox.apiserver.rbac import account_user
 from haulout.sandbox.apiserver.webhook_callers import service_url
 from haulout.web import registration
 from haulout.web.injection import CONFIGURATIONS
@@ -30,7 +33,9 @@ from haulout.web.wishes import SelfMade, WebhookSettings
 from support import defining
 from support.backends import Cluster, Sandbox
 from support.builders import a_node, a_pod
+from support.clusters import ACCOUNT, granted
 from support.eventually import eventually
+from support.maintaining import RIGHTS
 
 CONTROL_PLANE = {"node-role.kubernetes.io/control-plane": ""}
 DEFINITIONS = Resource(
@@ -124,16 +129,9 @@ async def hooked(cluster: Cluster, *, guard_quorum: bool = True) -> AsyncIterato
     """Have such a cluster while the context lasts."""
     client = await cluster.client()
     await define(cluster, client)
-    settings = WebhookSettings(
-        host="127.0.0.1",
-        port=0,
-        namespace=cluster.namespace,
-        more_hosts=("127.0.0.1",),
-        configuration=f"{cluster.prefix}-webhook",
-        certificate=SelfMade(),
-        guard_quorum=guard_quorum,
-    )
-    world = Hooked(cluster, client, Webhook(await cluster.client(), settings))
+    await granted(client, RIGHTS)
+    settings = webhook_settings(guard_quorum=guard_quorum)
+    world = Hooked(cluster, client, Webhook(await cluster.client_of(account_user(*ACCOUNT)), settings))
     try:
         async with _registered(world, settings):
             await eventually(cluster.clock, lambda: _in_force(world))
@@ -160,6 +158,18 @@ async def _registered(world: Hooked, settings: WebhookSettings) -> AsyncIterator
             yield
         finally:
             running.cancel()
+
+
+def webhook_settings(*, guard_quorum: bool = True) -> WebhookSettings:
+    """Return how the webhook runs beside a cluster: as it is installed, but on this machine."""
+    return WebhookSettings(
+        host="127.0.0.1",
+        port=0,
+        namespace=ACCOUNT[0],
+        more_hosts=("127.0.0.1",),
+        certificate=SelfMade(),
+        guard_quorum=guard_quorum,
+    )
 
 
 async def define(cluster: Cluster, client: Client) -> None:

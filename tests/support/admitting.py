@@ -1,0 +1,69 @@
+"""A whole cluster that asks our webhook about NodeMaintenances, and the operator beside it, both with the rights we ship.
+
+async with admitting(cluster):
+    with pytest.raises(Forbidden): await order(cluster, "nowhere")
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+
+from haulout.errors import ApiError, Forbidden, NotFound
+from haulout.kube.client import Client
+from haulout.maintenance.resource import NODE_MAINTENANCES
+from haulout.sandbox.apiserver.webhook_callers import service_url
+from haulout.web import registration
+from haulout.web.injection import CONFIGURATIONS
+from haulout.web.webhook import Webhook
+from support.hooked import an_order, webhook_settings
+from support.live import LiveCluster, SandboxCluster
+
+
+@asynccontextmanager
+async def admitting(cluster: LiveCluster) -> AsyncIterator[None]:
+    """Have the webhook asked while the context lasts."""
+    settings = webhook_settings()
+    is_sandbox = isinstance(cluster, SandboxCluster)
+    webhooks: list[Webhook] = []
+
+    async def serve(client: Client) -> None:
+        webhook = Webhook(client, settings)
+        webhooks.append(webhook)
+        if not is_sandbox:
+            await webhook.run()
+        await asyncio.Event().wait()
+
+    life = cluster.run(serve, name="webhook")
+    await cluster.eventually(lambda: bool(webhooks and (is_sandbox or webhooks[0].port)))
+    name = settings.configuration
+    if isinstance(cluster, SandboxCluster):
+        url = service_url(settings.namespace, settings.service, path=registration.PATH)
+        cluster.api.webhooks.serve(url, webhooks[0].validator.review)
+        registered = registration.configuration(name=name, namespace=settings.namespace)
+    else:
+        registered = registration.configuration(name=name, url=f"https://127.0.0.1:{webhooks[0].port}")
+    await cluster.me.create(CONFIGURATIONS, registered)
+    try:
+        await cluster.eventually(lambda: _is_in_force(cluster))
+        yield
+    finally:
+        with suppress(NotFound):
+            await cluster.me.delete(CONFIGURATIONS, name)
+        life.kill()
+
+
+async def refusal(cluster: LiveCluster, node: str, *, name: str) -> str:
+    """Order a maintenance; return in which words that is refused, empty if it is not."""
+    try:
+        await cluster.create(an_order(name, node))
+    except Forbidden as error:
+        return error.message
+    return ""
+
+
+async def _is_in_force(cluster: LiveCluster) -> bool:
+    try:
+        await cluster.me.create(NODE_MAINTENANCES, an_order("probe", "never-there"), dry_run=True)
+    except ApiError as error:
+        return "no node with name" in error.message
+    return False
