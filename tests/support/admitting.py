@@ -1,22 +1,25 @@
-"""A whole cluster that asks our webhook about NodeMaintenances, and the operator beside it, both with the rights we ship.
+"""A whole cluster that asks our webhook about NodeMaintenances, with the rights that we ship, or one about evictions.
 
 async with admitting(cluster):
-    with pytest.raises(Forbidden): await order(cluster, "nowhere")
+assert await refusal(cluster, "nowhere", name="odd")
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from pathlib import Path
 
 from haulout.errors import ApiError, Forbidden, NotFound
 from haulout.kube.client import Client
 from haulout.maintenance.resource import NODE_MAINTENANCES
+from haulout.sandbox.apiserver import JsonObject
 from haulout.sandbox.apiserver.webhook_callers import service_url
 from haulout.web import registration
 from haulout.web.injection import CONFIGURATIONS
 from haulout.web.webhook import Webhook
 from support.hooked import an_order, webhook_settings
 from support.live import LiveCluster, SandboxCluster
+from support.webhooks import Behaviour, a_configuration, a_hook, a_webhook, allows, rule
 
 
 @asynccontextmanager
@@ -67,3 +70,34 @@ async def _is_in_force(cluster: LiveCluster) -> bool:
     except ApiError as error:
         return "no node with name" in error.message
     return False
+
+
+@asynccontextmanager
+async def interceding(cluster: LiveCluster, folder: Path, *, about: str) -> AsyncIterator[Callable[[Behaviour], None]]:
+    """Have a webhook asked about evictions of pods whose name is `about`; yield how to tell it what to say."""
+    said: list[Behaviour] = [allows]
+
+    def behave(request: JsonObject) -> JsonObject:
+        return said[-1](request) if request["name"] == about else allows(request)
+
+    async with AsyncExitStack() as stack:
+        if isinstance(cluster, SandboxCluster):
+            where: JsonObject = {"url": "https://intercede.example.com/"}
+            cluster.api.webhooks.serve(where["url"], lambda review: _answered(review, behave))
+        else:
+            server = await stack.enter_async_context(a_webhook(folder))
+            server.does("/", behave)
+            where = server.client_config("/")
+        hook = a_hook(where, rule("pods/eviction"), name="intercede.example.com", timeoutSeconds=5)
+        await cluster.me.create(CONFIGURATIONS, a_configuration("intercede", hook))
+        try:
+            yield said.append
+        finally:
+            await cluster.me.delete(CONFIGURATIONS, "intercede")
+
+
+async def _answered(review: JsonObject, behave: Behaviour) -> JsonObject:
+    request = review["request"]
+    return {key: review[key] for key in ("apiVersion", "kind")} | {
+        "response": {"uid": request["uid"]} | behave(request)
+    }

@@ -98,8 +98,9 @@ async def test_with_deletions_no_pod_is_evicted(clock: Clock) -> None:
 
 async def test_what_a_policy_does_to_a_pod_is_said_as_it_is(clock: Clock) -> None:
     """One is evicted, one deleted because its budget says no, one gets no more time, and one went without us."""
-    spans = {"eviction_timeout": timedelta(minutes=1), "deletion_timeout": timedelta(minutes=1)}
-    policy = Policy(filters=Filters(force=True), force_delete=True, **spans)
+    minute = timedelta(minutes=1)
+    force = Filters(force=True)
+    policy = Policy(filters=force, force_delete=True, eviction_timeout=minute, deletion_timeout=minute)
     async with a_town(clock, "n1") as town:
         await town.run_pods("web", 1, on="n1")
         await town.run_pods("held", 2, on="n1")
