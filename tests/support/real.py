@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any
 
 from haulout.core.clock import Clock
-from haulout.errors import NotFound
+from haulout.errors import NotFound, TooManyRequests
 from haulout.kube.client import Client
 from haulout.kube.objects import Bookmark, Misfit, RawObject
 from haulout.sandbox.apiserver import Write
@@ -101,18 +101,31 @@ class RealCluster(LiveCluster):
         return not self.all(plural)
 
     async def _follow(self, plural: str) -> None:
+        await self._watch(plural)
+        while plural in self._custom:  # another definition ends the watches
+            with suppress(NotFound, TooManyRequests):
+                await self._watch(plural)
+            await self.pass_time(seconds=0.2)
+        raise AssertionError(f"the watch of {plural} ended, and the history with it")
+
+    async def _watch(self, plural: str) -> None:
         lasting = timedelta(hours=1)
+        missing = dict(self._objects[plural])  # until they are told of again
         async with self.me.watch(RESOURCES[plural], initial_list=True, lasting=lasting) as events:
             async for event in events:
                 if isinstance(event, Bookmark):
                     if event.ends_initial_list:
+                        for obj in missing.values():
+                            self._note(plural, "DELETED", obj)
                         self._synced[plural].set()
                 elif not isinstance(event.object, Misfit):
+                    missing.pop(key(event.object), None)
                     self._note(plural, event.type, event.object)
-        raise AssertionError(f"the watch of {plural} ended, and the history with it")
 
     def _note(self, plural: str, verb: str, obj: RawObject) -> None:
         there, name = self._objects[plural], key(obj)
+        if verb == "ADDED" and there.get(name) == obj:
+            return
         before = there.pop(name, None)
         if verb != "DELETED":
             there[name] = obj

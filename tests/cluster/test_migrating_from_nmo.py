@@ -1,0 +1,183 @@
+"""The page "Coming from the Node Maintenance Operator", command by command, on a cluster in which that one was at work.
+
+It was stopped in the middle of a drain: its definition, its object, its leases and what it did to the node are there as
+it leaves them, and so is its webhook, which nobody answers any more.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controlplane import ControlPlane
+from haulout.core.clock import Clock
+from haulout.kube.objects import RawObject
+from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES
+from haulout.web import registration
+from haulout.web.injection import CONFIGURATIONS
+from support.builders import a_namespace, a_pod
+from support.clusters import a_cluster
+from support.live import LiveCluster
+from support.maintaining import (
+    NAME,
+    PLURAL,
+    begun_by_nmo,
+    blocked_on,
+    has_lease,
+    is_given_back,
+    is_gone,
+    is_taken,
+    lease,
+    over,
+    says,
+    status,
+    succeeded,
+)
+from support.pages import Shell, commands_of
+
+PAGE = Path(__file__).parents[2] / "docs/migrating/node-maintenance-operator.md"
+OLD_HOME = "node-maintenance-operator-system"
+OLD = "node-maintenance-operator-controller-manager"
+OLD_FIELDS = {
+    "phase": "string",
+    "drainProgress": "integer",
+    "lastError": "string",
+    "totalpods": "integer",
+    "evictionPods": "integer",
+    "errorOnLeaseCount": "integer",
+}
+
+pytestmark = pytest.mark.real_time
+
+
+def old_definition() -> RawObject:
+    """Return the definition that the other operator installs, as far as clients can tell."""
+    pods = {"type": "array", "items": {"type": "object", "properties": _of(namespace="string", name="string")}}
+    told = {
+        **_of(**OLD_FIELDS),
+        "lastUpdate": {"type": "string", "format": "date-time"},
+        "pendingPods": {"type": "array", "items": {"type": "string"}},
+        "pendingPodsRefs": pods,
+    }
+    spec = {"type": "object", "required": ["nodeName"], "properties": _of(nodeName="string", reason="string")}
+    properties = {
+        **_of(apiVersion="string", kind="string", metadata="object"),
+        "spec": spec,
+        "status": {"type": "object", "properties": told},
+    }
+    version = {
+        "name": "v1beta1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
+    }
+    names = {
+        "kind": NODE_MAINTENANCES.kind,
+        "listKind": f"{NODE_MAINTENANCES.kind}List",
+        "plural": NODE_MAINTENANCES.plural,
+        "singular": "nodemaintenance",
+        "shortNames": ["nm"],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{NODE_MAINTENANCES.plural}.{NODE_MAINTENANCES.group}"},
+        "spec": {"group": NODE_MAINTENANCES.group, "scope": "Cluster", "names": names, "versions": [version]},
+    }
+
+
+def _of(**types: str) -> dict[str, Any]:
+    return {name: {"type": kind} for name, kind in types.items()}
+
+
+def old_operator() -> list[RawObject]:
+    """Return what runs of the other operator, and the lease under which it leads."""
+    labels = {"control-plane": "controller-manager"}
+    containers = [{"name": "manager", "image": "example/manager"}]
+    template = {"metadata": {"labels": labels}, "spec": {"containers": containers}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    held = {"holderIdentity": f"{OLD}-7d9f_1", "leaseDurationSeconds": 15, "renewTime": "2026-01-01T00:00:00.000000Z"}
+    return [
+        {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": OLD, "namespace": OLD_HOME}, "spec": spec},
+        {
+            "apiVersion": "coordination.k8s.io/v1",
+            "kind": "Lease",
+            "metadata": {"name": "135b1886.medik8s.io", "namespace": OLD_HOME},
+            "spec": held,
+        },
+    ]
+
+
+@pytest.fixture
+def alone() -> Iterator[ControlPlane]:
+    """Run a control plane for this test alone: it is about what there is one of in a cluster."""
+    with ControlPlane() as plane:
+        plane.start_controllers()
+        yield plane
+
+
+@pytest.fixture
+def shell(alone: ControlPlane, tmp_path: Path) -> Shell:
+    """Return a reader's shell."""
+    return Shell(tmp_path, kubeconfig=alone.kubeconfig(), kubectl=alone.assets.path("kubectl"))
+
+
+async def stopped_in_the_middle(cluster: LiveCluster) -> None:
+    """Leave the cluster as the other operator leaves it when it is stopped while a pod does not leave."""
+    await cluster.create(a_namespace("medik8s-leases"), *old_operator())
+    await begun_by_nmo(
+        cluster,
+        "n1",
+        phase="Running",
+        drainProgress=50,
+        totalpods=2,
+        evictionPods=2,
+        pendingPods=["on-n1"],
+        lastError='error when evicting pods/"on-n1" -n "shop": global timeout reached: 30s',
+    )
+    nobody = registration.configuration(service_name="webhook-service", namespace=OLD_HOME)
+    await cluster.me.create(CONFIGURATIONS, nobody)
+
+
+async def test_the_page_is_followed_command_by_command(alone: ControlPlane, shell: Shell, clock: Clock) -> None:
+    commands = commands_of(PAGE)
+    at_last = commands.index("kubectl get nm")
+    there, back = commands[: at_last + 1], commands[at_last + 1 :]
+    plan = blocked_on(a_cluster(clock, control_plane=alone).with_definition(old_definition()).with_nodes(2), "n1")
+    async with plan.with_objects(a_pod("shop/free", on="n2")).running() as cluster:
+        await stopped_in_the_middle(cluster)
+        (start,) = [it for it in there if it == "haulout run"]
+        in_cluster = next(it for it in there if "--image" in it)
+        for command in there[: there.index(start)]:
+            await asyncio.to_thread(shell.run, command)
+        with shell.running(start):
+            await cluster.eventually(lambda: says(cluster, "Cordoned")[0], becomes="True")
+            await cluster.eventually(lambda: says(cluster, "Drained"), becomes=("False", "Blocked"))
+            assert (status(cluster)["evictionPods"], status(cluster)["totalpods"]) == (2, 2)
+            table = await asyncio.to_thread(shell.run, there[-1])
+            assert [line.split()[:3] for line in table.splitlines()[1:]] == [[NAME, "n1", "Running"]]
+
+        # The way back, in the middle: what the other operator looks for is there.
+        assert cluster.get(PLURAL, NAME)["metadata"]["finalizers"] == [FINALIZER]
+        assert lease(cluster, "n1")["spec"]["holderIdentity"] == "node-maintenance"
+        assert is_taken(cluster, "n1")
+
+        with shell.running(start):
+            await cluster.delete("poddisruptionbudgets", "shop/on-n1")
+            await succeeded(cluster)
+            await over(cluster)
+            assert is_gone(cluster)
+            assert is_given_back(cluster, "n1")
+            assert not has_lease(cluster, "n1")
+
+        applied = await asyncio.to_thread(shell.run, in_cluster, fills={"REGISTRY/haulout:TAG": "example/haulout:1"})
+        assert "deployment.apps/haulout created" in applied
+        for command in back:
+            await asyncio.to_thread(shell.run, command)
+        old = yaml.safe_load(await asyncio.to_thread(shell.run, f"kubectl -n {OLD_HOME} get deployment {OLD} -o yaml"))
+        new = yaml.safe_load(await asyncio.to_thread(shell.run, "kubectl -n haulout get deployment haulout -o yaml"))
+        assert (old["spec"]["replicas"], new["spec"]["replicas"]) == (1, 0)
