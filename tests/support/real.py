@@ -33,6 +33,7 @@ _FOLLOWED = (
     "poddisruptionbudgets",
     "leases",
     "events",
+    "customresourcedefinitions",
 )
 _VERBS = {"ADDED": "create", "MODIFIED": "update", "DELETED": "delete"}
 
