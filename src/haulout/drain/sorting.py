@@ -31,7 +31,7 @@ from haulout.drain.selection import (
     is_spared,
     judge,
 )
-from haulout.drain.waves import Place, place_of
+from haulout.drain.waves import Place, group_of, place_of
 from haulout.kube.objects import Pod
 
 _FIRST = Place(-(2**32))
@@ -114,15 +114,16 @@ class _Sorter:
 
     def sorted(self) -> Sorted:
         """Return where all of them belong."""
+        travellers = _in_groups(self.travellers)
         return Sorted(
             selected=Selected(tuple(self.verdicts)),
-            travellers=tuple(self.travellers),
+            travellers=tuple(travellers),
             refused=tuple(self.refused),
             staying=frozenset(self.staying),
             returning=tuple(self.returning),
             questions=tuple(dict.fromkeys(self.questions)),
             wakes=tuple(self.wakes),
-            current=min((it.place for it in self.travellers), default=_FIRST),
+            current=min((it.place for it in travellers), default=_FIRST),
         )
 
     def take(self, pod: Pod) -> None:
@@ -204,6 +205,20 @@ class _Sorter:
 
     def _labels(self, pod: Pod) -> Mapping[str, str] | str:
         return self.namespaces.get(pod.namespace, {})
+
+
+def _in_groups(travellers: list[Traveller]) -> list[Traveller]:
+    """Put pods that are scheduled as a group into one wave: that of the last of them."""
+    last: dict[str, Place] = {}
+    for it in travellers:
+        if it.blocker is None and (group := group_of(it.pod)):
+            last[group] = max(last.get(group, it.place), it.place)
+    if not last:
+        return travellers
+    return [
+        msgspec.structs.replace(it, place=last[group]) if it.blocker is None and (group := group_of(it.pod)) else it
+        for it in travellers
+    ]
 
 
 def _daemon_set_key(pod: Pod) -> str:

@@ -3,6 +3,9 @@
 A pod's place is decided by the order of its rule first; then, if asked for, by what it is (pods with storage after the
 others, those of DaemonSets last of all) and by its priority, the least important first. Waiting for pods that finish by
 themselves holds up only higher orders, as in Cluster API, not the pods beside them.
+
+Pods that are scheduled as a group leave a node together, with the last of them: the others could do nothing meanwhile.
+That holds whatever the disruption mode of their PodGroup is, for it harms none of those who could leave on their own.
 """
 
 import math
@@ -33,6 +36,12 @@ def place_of(pod: Pod, rule: Rule, order: Order) -> Place:
     if rule.behavior is Behavior.WAIT_COMPLETED:
         return Place(0, math.inf, math.inf)
     return Place(rule.order or 0, _rank(pod, order), pod.spec.priority if order.by_priority else 0)
+
+
+def group_of(pod: Pod) -> str:
+    """Return the PodGroup with which a pod is scheduled, as namespace/name; empty if with none."""
+    name = (pod.spec.scheduling_group or {}).get("podGroupName")
+    return f"{pod.namespace}/{name}" if name else ""
 
 
 def _rank(pod: Pod, order: Order) -> int:

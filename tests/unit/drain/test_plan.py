@@ -12,7 +12,7 @@ from haulout.drain.blockers import Kind, refused
 from haulout.drain.ladder import Rung
 from haulout.drain.memory import Checkpoint, Memory, budget_of, pace_of
 from haulout.drain.plan import Plan, View, decide
-from haulout.drain.policy import Behavior, Policy, Rule
+from haulout.drain.policy import Behavior, Order, Policy, Rule
 from haulout.drain.progress import Ending, State
 from haulout.drain.selection import DaemonSetAnswer, Filters
 from haulout.drain.sorting import Question
@@ -90,6 +90,25 @@ def test_pods_that_may_need_longest_to_end_are_asked_first() -> None:
     )
     plan = look(*PODS[:3], slow, policy=replace(NMO, parallel=2))
     assert asked(plan) == [("evict", "cart-3"), ("evict", "cart-0")]
+
+
+def test_pods_that_are_scheduled_as_a_group_leave_with_the_last_of_them() -> None:
+    """Whoever of a gang is left alone has nothing to do; those of another gang, or of none, do not wait for it."""
+    gang = {"podGroupName": "train"}
+
+    def member(name: str, priority: int, group: dict[str, str] | None = gang) -> Pod:
+        pod = a_pod(name)
+        return msgspec.structs.replace(
+            pod, spec=msgspec.structs.replace(pod.spec, priority=priority, scheduling_group=group)
+        )
+
+    single, other = member("single", 0, None), member("other", 5, {"podGroupName": "other"})
+    pods = (single, member("a", 0), member("b", 10), other)
+    by_priority = replace(NMO, order=Order(by_priority=True))
+    assert asked(look(*pods)) == [("evict", pod.name) for pod in pods], "without an order all leave at once"
+    assert asked(look(*pods, policy=by_priority)) == [("evict", "single")]
+    assert asked(look(*pods[1:], policy=by_priority)) == [("evict", "other")]
+    assert asked(look(*pods[1:3], policy=by_priority)) == [("evict", "a"), ("evict", "b")]
 
 
 def test_nothing_to_leave_is_an_end_that_is_yet_to_be_confirmed() -> None:
