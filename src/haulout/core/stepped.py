@@ -25,6 +25,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._ticks = 0
+        self._time = 0.0  # the same in seconds, which is asked for all the time
         super().__init__(selector)
         # The base class runs timers that are due within this many seconds. Its own nanosecond is lost in the rounding
         # of `time() + resolution` after half a year, and a timer that is due right now would never run.
@@ -33,11 +34,12 @@ class SteppedLoop(asyncio.SelectorEventLoop):
 
     def time(self) -> float:
         """Return the seconds since the loop was made, a whole number of microseconds."""
-        return self._ticks / _TICKS_PER_SECOND
+        return self._time
 
     def step(self, seconds: float) -> None:
         """Move time on: to the nearest microsecond, and at least by one."""
         self._ticks += max(round(seconds * _TICKS_PER_SECOND), 1)
+        self._time = self._ticks / _TICKS_PER_SECOND
 
     def call_at(
         self,
@@ -48,7 +50,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
     ) -> asyncio.TimerHandle:
         """Call `callback` at the microsecond nearest to `when`; what lies ahead is at least one microsecond ahead."""
         ticks = round(when * _TICKS_PER_SECOND)
-        if ticks <= self._ticks and when > self.time():
+        if ticks <= self._ticks and when > self._time:
             # Whoever waits for a moment that lies between two ticks must not wait for it without end.
             ticks = self._ticks + 1
         return super().call_at(ticks / _TICKS_PER_SECOND, callback, *args, context=context)

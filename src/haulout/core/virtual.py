@@ -17,11 +17,13 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from inspect import iscoroutine
-from itertools import count
-from typing import Any, TypeVar, TypeVarTuple, Unpack
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 from haulout.core.clock import Alarm
 from haulout.core.stepped import SteppedLoop
+
+if TYPE_CHECKING:
+    from _typeshed import FileDescriptorLike
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -76,7 +78,16 @@ class _JumpingSelector(selectors.DefaultSelector):
     def __init__(self, loop: VirtualLoop) -> None:
         super().__init__()
         self._loop = loop
-        self._looks = count(1)
+        self._files = 0
+        self._looks = 0
+
+    def register(self, fileobj: "FileDescriptorLike", events: int, data: Any = None) -> selectors.SelectorKey:
+        self._files += 1
+        return super().register(fileobj, events, data)
+
+    def unregister(self, fileobj: "FileDescriptorLike") -> selectors.SelectorKey:
+        self._files -= 1
+        return super().unregister(fileobj)
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         events = super().select(0) if self._may_find_something() else []
@@ -92,8 +103,9 @@ class _JumpingSelector(selectors.DefaultSelector):
 
         Where the loop's own pipe is all there is to look at, only a signal or a thread can have written to it.
         """
-        others = len(self.get_map()) > 1 or self._loop._threads_at_work  # noqa: SLF001 - the same
-        return bool(others) or next(self._looks) % _LOOK_EVERY == 0
+        self._looks += 1
+        others = self._files > 1 or self._loop._threads_at_work  # noqa: SLF001 - the same
+        return bool(others) or self._looks % _LOOK_EVERY == 0
 
 
 class VirtualClock:
