@@ -7,7 +7,6 @@ kind becomes a `Misfit` and spoils nothing else: a hostile object must not blind
 
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
@@ -22,6 +21,7 @@ T = TypeVar("T")
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
 
+_BOOKMARK_TYPE = "BOOKMARK"
 _BOOKMARK = b'{"type":"BOOKMARK"'
 _CHANGES = frozenset({"ADDED", "MODIFIED", "DELETED"})
 _BY_CODE: dict[int, type[ApiError]] = {
@@ -130,9 +130,13 @@ def decode_event(model: type[T], line: bytes | Told, *, doing: str) -> WatchEven
 
 
 def _told_event(model: type[T], told: Told, *, doing: str) -> WatchEvent[T] | WatchEvent[Misfit] | Bookmark:
-    if told.type in _CHANGES:
-        with suppress(msgspec.ValidationError):
+    try:
+        if told.type in _CHANGES:
             return WatchEvent(type=told.type, object=msgspec.convert(told.object, model))
+        if told.type == _BOOKMARK_TYPE:
+            return _bookmark(msgspec.convert(told.object, Object))
+    except msgspec.ValidationError:
+        pass  # it is told as a line would be
     return _unusual_event(model, msgspec.json.encode({"type": told.type, "object": told.object}), doing=doing)
 
 
@@ -140,14 +144,18 @@ def _unusual_event(model: type[T], line: bytes, *, doing: str) -> WatchEvent[T] 
     raw = decode(WatchEvent[msgspec.Raw], line, doing=doing)
     if raw.type == "ERROR":
         raise from_status(decode(Status, raw.object, doing=doing), doing=doing)
-    if raw.type == "BOOKMARK":
-        metadata = decode(Object, raw.object, doing=doing).metadata
-        ends = metadata.annotations.get(INITIAL_EVENTS_END) == "true"
-        return Bookmark(resource_version=metadata.resource_version, ends_initial_list=ends)
+    if raw.type == _BOOKMARK_TYPE:
+        return _bookmark(decode(Object, raw.object, doing=doing))
     if raw.type not in _CHANGES:
         raise GarbledAnswer(f"{doing}: the watch sent an event of the unknown type {raw.type[:_SHOWN]!r}")
     misfit = _fit(model, raw.object)
     return WatchEvent(type=raw.type, object=misfit)  # type: ignore[return-value]  # one of the two, told apart by isinstance
+
+
+def _bookmark(thing: Object) -> Bookmark:
+    metadata = thing.metadata
+    ends = metadata.annotations.get(INITIAL_EVENTS_END) == "true"
+    return Bookmark(resource_version=metadata.resource_version, ends_initial_list=ends)
 
 
 def _fit(model: type[T], raw: msgspec.Raw) -> T | Misfit:

@@ -139,6 +139,14 @@ class Cache(Generic[R]):
         """Tell whether the cache has seen all up to this revision."""
         return self._newest >= at
 
+    async def has_seen_by_now(self, at: int) -> bool:
+        """Tell the same after all who are runnable had their turn.
+
+        Where the server is in the same process, that is when the cache has heard: no need to set a timer for it.
+        """
+        await self._clock.sleep(timedelta())
+        return self.has_seen(at)
+
     def health(self) -> CacheHealth:
         """Return how well the cache follows."""
         heard = self._follower.heard

@@ -59,13 +59,14 @@ class Writes:
 
     async def shown(self) -> None:
         """Return when the cache shows what was written so far."""
-        if not self._newest or self._cache.has_seen(self._newest):
+        newest, cache = self._newest, self._cache
+        if not newest or cache.has_seen(newest) or await cache.has_seen_by_now(newest):
             return
         try:
             async with asyncio.timeout(_PATIENCE_SECONDS):
-                await self._cache.read_after_write(str(self._newest))
+                await cache.read_after_write(str(newest))
         except TimeoutError:
-            what = f"the cache of {self._cache.resource} has not shown revision {self._newest}"
+            what = f"the cache of {cache.resource} has not shown revision {newest}"
             raise NotShown(f"{what} for {_PATIENCE_SECONDS:g} s; looking again") from None
 
     async def __aenter__(self) -> Self:
