@@ -8,7 +8,7 @@ client that gives up in between does not know what happened.
 import asyncio
 import copy
 from collections import deque
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -254,12 +254,20 @@ class _Feed:
                     if timer is not None:
                         timer.cancel()
 
-    def next_line(self) -> bytes | Told | None:
-        """Return the next line if it is there and nothing happens to it."""
-        if self._faults.strike_lines or self._coming is not None or self._swapped or self._line.is_frozen:
-            return None
+    def at_once(self) -> Iterable[bytes | Told]:
+        """Return lines that are there and to which nothing happens: one, or all to those who are trusted.
+
+        Whoever is told reads on without waiting for anything, so nothing can happen between one line and the next.
+        """
+        if not self._watch.has_news or self._line.is_frozen or self._coming is not None or self._swapped:
+            return ()
+        if self._faults.strike_lines:
+            return ()
         self._check()
-        return self._pulled() if self._watch.has_news else None
+        if not self.writes:
+            return self._watch.pull_all(self._clock.monotonic())
+        line = self._pulled()
+        return () if line is None else (line,)
 
     def _pulled(self) -> bytes | Told | None:
         told = self._watch.pull(self._clock.monotonic())
@@ -367,14 +375,17 @@ class InProcessStream:
         return self
 
     async def __anext__(self) -> bytes | Told:
-        while not self._ready:
-            if self._feed is not None and (line := self._feed.next_line()) is not None:
-                return line
-            lines = None if self._feed is None else await self._feed.more()
-            if lines is None:
+        ready, feed = self._ready, self._feed
+        while not ready:
+            if feed is None:
                 raise StopAsyncIteration
-            self._ready.extend(lines)
-        return self._ready.popleft()
+            ready.extend(feed.at_once())
+            if not ready:
+                lines = await feed.more()
+                if lines is None:
+                    raise StopAsyncIteration
+                ready.extend(lines)
+        return ready.popleft()
 
 
 class _Lines:

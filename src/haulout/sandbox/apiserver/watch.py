@@ -46,6 +46,7 @@ class Watch:
         self._started_from = self._seen = since
         self._ends_at = ends_at
         self._bookmark_at = self._next_bookmark(now) if bookmarks else None
+        self.wakes_at = self._next_look()  # when there may be something to say, or the end, if nothing is written before
         self._lines: deque[Told] = deque()
         self._has_news = True
         self.ended = False
@@ -68,18 +69,25 @@ class Watch:
 
     def pull(self, now: float) -> Told | None:
         """Return what the next line says, if there is one now."""
-        if not self._lines and not self.ended and (self._has_news or now >= self.wakes_at):
-            self._look(now)
+        self._look_if_due(now)
         return self._lines.popleft() if self._lines else None
+
+    def pull_all(self, now: float) -> Iterable[Told]:
+        """Return what all lines say that there are now."""
+        self._look_if_due(now)
+        lines, self._lines = self._lines, deque()
+        return lines
 
     def note(self) -> None:
         """Note that something was written that may have to be told; until then there is nothing to look for."""
         self._has_news = True
 
-    @property
-    def wakes_at(self) -> float:
-        """Return when there may be something to say, or the end, if nothing is written before."""
+    def _next_look(self) -> float:
         return self._ends_at if self._bookmark_at is None else min(self._ends_at, self._bookmark_at)
+
+    def _look_if_due(self, now: float) -> None:
+        if not self._lines and not self.ended and (self._has_news or now >= self.wakes_at):
+            self._look(now)
 
     def _look(self, now: float) -> None:
         self._store.expire()
@@ -94,6 +102,7 @@ class Watch:
         self._seen = max(self._seen, self._store.revision)
         if self._bookmark_at is not None and now >= self._bookmark_at:
             self._bookmark_at = self._next_bookmark(now)
+            self.wakes_at = self._next_look()
             if self._seen > self._started_from:
                 self._lines.append(self._bookmark(self._seen))
         self.ended = now >= self._ends_at or self._is_over()
