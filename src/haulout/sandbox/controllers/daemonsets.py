@@ -147,8 +147,10 @@ class DaemonSets(OwningController):
     async def _tell(self, daemon_set: DaemonSet, layout: "Layout", history: History) -> None:
         wanted = status(daemon_set, layout, self.clock.now()) | {"collisionCount": history.collisions or None}
         async with edge.Writes(self._sets) as writes:
-            seen = daemon_set.status
-            writes.made(await edge.write_status(self.client, DAEMON_SETS, daemon_set, seen=seen, wanted=wanted))
+            written = await edge.write_status(
+                self.client, DAEMON_SETS, daemon_set, seen=daemon_set.status, wanted=wanted
+            )
+            writes.made(self.told(written))
 
     async def _forget(self, daemon_set: DaemonSet, pods: Iterable[Pod], history: History) -> None:
         hashes = {pod.labels.get(HASH) for pod in pods}
@@ -213,21 +215,24 @@ def laid_out(placement: Placement, pods: Iterable[Pod], *, hashed: str) -> Layou
 def decide(daemon_set: DaemonSet, layout: Layout, held_back: Mapping[str, datetime], now: datetime) -> Plan:
     """Decide what brings one pod to each node; if that is so, decide the next step of an update."""
     plan = Plan()
+    surges = _surges(daemon_set)
     for node in layout.runs:
-        _settle(plan, daemon_set, layout, node, held_back.get(node, now), now)
+        _settle(plan, daemon_set, layout, node, held_back.get(node, now), now, surges=surges)
     for node, there in layout.pods.items():
         if node not in layout.runs:
             # Without its node an unbound pod is never bound; one that was bound is left to the pod collector.
             plan.delete.extend(pod for pod in there if not pod.spec.node_name and not pod.deleting)
     if plan.create or plan.delete or daemon_set.spec.update_strategy.type != "RollingUpdate":
         return plan
-    if _surges(daemon_set):
+    if surges:
         nodes, misplaced = _surged(daemon_set, layout, now)
         return Plan(nodes, misplaced, plan.wakes)
     return Plan([], _replaced(daemon_set, layout, now), plan.wakes)
 
 
-def _settle(plan: Plan, daemon_set: DaemonSet, layout: Layout, node: str, until: datetime, now: datetime) -> None:
+def _settle(
+    plan: Plan, daemon_set: DaemonSet, layout: Layout, node: str, until: datetime, now: datetime, *, surges: bool
+) -> None:
     """Add to `plan` what brings one pod to a node on which failed ones are left alone `until` then."""
     there = layout.pods.get(node, [])
     staying = [pod for pod in there if not pod.deleting]
@@ -243,7 +248,7 @@ def _settle(plan: Plan, daemon_set: DaemonSet, layout: Layout, node: str, until:
             plan.wakes.append(until)
         elif pod.finished:
             plan.delete.append(pod)
-    if not _surges(daemon_set):
+    if not surges:
         plan.delete.extend(running[1:])
         return
     plan.delete.extend(_excess(daemon_set, layout, running, now))

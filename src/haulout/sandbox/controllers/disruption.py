@@ -32,6 +32,7 @@ from haulout.sandbox.controllers.objects import (
 from haulout.sandbox.controllers.templates import share
 
 _GONE_WITHIN = timedelta(minutes=2)
+_PLACES_KNOWN = 10_000
 
 
 class Disruption(OwningController):
@@ -45,6 +46,8 @@ class Disruption(OwningController):
         self._budgets, self._pods = caches.budgets, caches.pods
         self._replica_sets, self._deployments = caches.replica_sets, caches.deployments
         self._stateful_sets = caches.stateful_sets
+        self._concerned: dict[object, tuple[str, ...]] = {}  # the keys of budgets, by namespace and labels of their pods
+        self._budgets.subscribe(self._note_budget)
         self.follow(self._budgets)
         self._pods.subscribe(self._note_pod)
         for owners in (self._replica_sets, self._deployments, self._stateful_sets):
@@ -55,18 +58,31 @@ class Disruption(OwningController):
             return
         moved = old is None or new is None or old.labels != new.labels
         for pod in (old, new) if moved else (new,):
-            if pod is None:
-                continue
-            for budget in budgets_for(self._budgets, pod.namespace, pod.labels):
-                self.look_soon(budget.key)
+            if pod is not None:
+                self._look_at_those_for(pod.namespace, pod.labels)
 
     def _note_owner(self, old: Any, new: Any) -> None:
         """Count anew when an owner comes or wants another number of pods than before."""
         if new is None or (old is not None and old.spec.replicas == new.spec.replicas):
             return
         labels = new.spec.template.get("metadata", {}).get("labels", {})
-        for budget in budgets_for(self._budgets, new.namespace, labels):
-            self.look_soon(budget.key)
+        self._look_at_those_for(new.namespace, labels)
+
+    def _look_at_those_for(self, namespace: str, labels: Mapping[str, str]) -> None:
+        """Look at the budgets for pods with these labels, which replicas have in common."""
+        place = namespace, *labels.items()
+        keys = self._concerned.get(place)
+        if keys is None:
+            if len(self._concerned) >= _PLACES_KNOWN:
+                self._concerned.clear()
+            keys = tuple(budget.key for budget in budgets_for(self._budgets, namespace, labels))
+            self._concerned[place] = keys
+        for key in keys:
+            self.look_soon(key)
+
+    def _note_budget(self, old: Budget | None, new: Budget | None) -> None:
+        if old is None or new is None or old.spec.selector != new.spec.selector:
+            self._concerned.clear()
 
     async def sync(self, key: str) -> datetime | None:
         """Count, and tell."""

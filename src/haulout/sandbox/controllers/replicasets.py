@@ -140,11 +140,10 @@ def status(
 ) -> RawObject:
     """Return what the status should be."""
     spec, seen = replica_set.spec, replica_set.status
-    labels = LabelSelector(match_labels=spec.template.get("metadata", {}).get("labels", {}))
     every = list(pods)
     active = [pod for pod in every if pod.active]
     serving = [pod for pod in active if pod.ready]
-    replicas, ready, labelled, wait = len(active), len(serving), len(labels.among(active)), spec.min_ready_seconds
+    replicas, ready, wait = len(active), len(serving), spec.min_ready_seconds
     available = sum(pod.available(wait, now) for pod in serving) if wait else ready
     terminating = sum(not pod.active and not pod.finished for pod in every) if len(active) < len(every) else 0
     told: list[RawObject] = conditions.without(seen.get("conditions") or [], "ReplicaFailure")
@@ -154,13 +153,21 @@ def status(
         told = conditions.put(seen.get("conditions") or [], failure, now=now)
     return {
         "replicas": replicas,
-        "fullyLabeledReplicas": labelled or None,
+        "fullyLabeledReplicas": _fully_labelled(replica_set, active) or None,
         "readyReplicas": ready or None,
         "availableReplicas": available or None,
         "terminatingReplicas": terminating,
         "observedGeneration": replica_set.metadata.generation or None,
         "conditions": told or None,
     }
+
+
+def _fully_labelled(replica_set: ReplicaSet, active: list[Pod]) -> int:
+    """Return how many of the pods, all of which the set selects, have all labels of the template."""
+    labels = replica_set.spec.template.get("metadata", {}).get("labels", {})
+    if labels.items() <= replica_set.spec.selector.match_labels.items():  # mostly these are the same
+        return len(active)
+    return len(LabelSelector(match_labels=labels).among(active))
 
 
 def next_available(pods: Iterable[Pod], min_ready_seconds: int, now: datetime) -> datetime | None:
