@@ -334,7 +334,7 @@ def timestamp(at: datetime) -> str:
 
 def instant(text: str) -> datetime:
     """Return the instant that `timestamp` wrote."""
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC)
+    return datetime.fromisoformat(text)
 
 
 def check_preconditions(kind: Kind, obj: JsonObject, options: JsonObject) -> None:

@@ -28,6 +28,7 @@ _NORMAL = NormalDist()
 _TAIL = _NORMAL.inv_cdf(0.99)
 _FIRST_BACK_OFF = timedelta(seconds=10)
 _LONGEST_BACK_OFF = timedelta(minutes=5)
+_REMEMBERED = 65_536  # several of each of the pods that start in a large cluster
 _GOOD_RUN = timedelta(minutes=10)  # a container that ran this long starts with a clean record
 
 
@@ -43,7 +44,7 @@ class Span:
         return _length(self.median_seconds, self.rare_seconds, chance)
 
 
-@lru_cache(maxsize=16_384)  # a pod is looked at several times
+@lru_cache(maxsize=_REMEMBERED)  # a pod is looked at several times
 def _length(median: float, rare: float, chance: float) -> timedelta:
     if not 0 < median < rare:
         return timedelta(seconds=median)
@@ -112,7 +113,7 @@ class Delays:
         return _drawn(self.seed, who, what)
 
 
-@lru_cache(maxsize=16_384)  # a pod is looked at several times
+@lru_cache(maxsize=_REMEMBERED)  # a pod is looked at several times
 def _drawn(seed: int, who: str, what: str) -> float:
     digest = blake2b(f"{seed} {who} {what}".encode(), digest_size=6).digest()
     return (int.from_bytes(digest, "big") + 0.5) / 2**48

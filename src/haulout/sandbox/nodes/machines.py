@@ -62,8 +62,8 @@ class Addresses:
 
     def pod_ip(self, taken: Iterable[str]) -> str:
         """Return an address that no pod of the machine has; empty if there is none."""
-        used = set(taken)
-        free = (address for host in range(1, 255) if (address := f"{self._network}.{host}") not in used)
+        used, network = set(taken), self._network
+        free = (address for host in range(1, 255) if (address := f"{network}.{host}") not in used)
         return next(free, "")
 
     @property

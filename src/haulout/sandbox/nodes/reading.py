@@ -19,6 +19,7 @@ CPU = "cpu"
 MEMORY = "memory"
 NOTHING = msgspec.Raw(b"")
 _SHARED_LIMIT = 50_000
+_LATEST_LIMIT = 1_000
 
 Amounts = Mapping[str, int]  # cpu in thousandths, everything else in whole units
 
@@ -77,9 +78,21 @@ class PodSpecs:
         self._spreads: Shared[tuple[Spread, ...]] = Shared(tuple[Spread, ...], ())
         self._wishes: dict[tuple[bytes, ...], tuple[bytes, ...]] = {}
         self._needs: dict[tuple[bytes, bytes, bytes], _Need] = {}
+        self._latest: dict[int, tuple[RawObject, dict[str, Any]]] = {}  # by the id of the spec, which is kept with it
 
     def read(self, whole: RawObject) -> dict[str, Any]:
-        """Return what a view of a pod has from its spec."""
+        """Return what a view of a pod has from its spec, not to be changed.
+
+        In one process with the server new replicas have one and the same spec, not only equal ones.
+        """
+        found = self._latest.get(id(whole))
+        if found is None:
+            if len(self._latest) >= _LATEST_LIMIT:
+                self._latest.clear()
+            found = self._latest[id(whole)] = whole, self._read(whole)
+        return found[1]
+
+    def _read(self, whole: RawObject) -> dict[str, Any]:
         spec = self._decode(msgspec.json.encode(whole))
         main, init = bytes(spec.containers), bytes(spec.init_containers)
         need = self._need(main, init, bytes(spec.overhead))

@@ -243,9 +243,17 @@ def pod_views(known: Callable[[str], PodView | None] = lambda _: None) -> Callab
         before = known(key)
         if before is not None and (before.spec is spec or before.spec == spec):
             return msgspec.structs.replace(before, **fresh)
+        if before is not None and _is_bound(before.spec, spec):
+            return msgspec.structs.replace(before, **fresh, node=spec["nodeName"])
         return PodView(key=key, namespace=meta.namespace, name=meta.name, **fresh, **specs.read(spec))
 
     return view
+
+
+def _is_bound(before: RawObject, after: RawObject) -> bool:
+    """Tell whether a spec is another only in that the pod now is on a node, as it is once in the life of each."""
+    node = after.get("nodeName")
+    return isinstance(node, str) and after == {**before, "nodeName": node}
 
 
 def node_views() -> Callable[[_Node], NodeView]:
