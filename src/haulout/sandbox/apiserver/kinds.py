@@ -187,7 +187,7 @@ class Kind:
         return self._without_empty(content) if name in self.sparse else content
 
     def _without_empty(self, part: JsonObject) -> JsonObject:
-        return {name: value for name, value in part.items() if name in self.sections or not _is_empty(value)}
+        return {name: value for name, value in part.items() if value or name in self.sections or not _is_empty(value)}
 
 
 def _cleaned(obj: JsonObject, known: JsonObject) -> JsonObject:

@@ -35,7 +35,11 @@ _PATH = re.compile(
     r"(?:/([^/%]+)(?:/([^/%]+))?)?"  # name, subresource
 )
 _STATUS = "status"
-_CONDITION = re.compile("/status/conditions/([0-9]+)(/type)?")
+_MOST_CONDITIONS = 64
+# What is done to which condition: its type is tested, then it is replaced.
+_BEATS = {("test", f"/status/conditions/{number}/type"): number for number in range(_MOST_CONDITIONS)} | {
+    ("replace", f"/status/conditions/{number}"): number for number in range(_MOST_CONDITIONS)
+}
 _NEW_POD_METADATA = {"name", "namespace", "labels", "annotations", "ownerReferences", "finalizers"}
 _STATE = ("uid", "resourceVersion")
 _MOST_SAMPLES = 1_000
@@ -126,17 +130,14 @@ class Lane:
             return None
         conditions = list(current[_STATUS].get("conditions", ()))
         for operation in msgspec.json.decode(request.body or b"[]"):
-            found = _CONDITION.fullmatch(operation["path"])
-            number = int(found[1]) if found else len(conditions)
-            if found is None or number >= len(conditions):
+            op, path = operation["op"], operation["path"]
+            number = _BEATS.get((op, path), _MOST_CONDITIONS)
+            if number >= len(conditions):
                 return None
-            is_test = operation["op"] == "test" and found[2]
-            if is_test and conditions[number].get("type") != operation["value"]:
-                return None
-            if not is_test and (operation["op"] != "replace" or found[2]):
-                return None
-            if not is_test:
+            if op == "replace":
                 conditions[number] = operation["value"]
+            elif conditions[number].get("type") != operation["value"]:
+                return None
         status = current[_STATUS] | {"conditions": conditions}
         return self._written(place, current, current["metadata"], _STATUS, status, who)
 

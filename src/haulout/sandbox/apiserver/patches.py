@@ -90,7 +90,7 @@ def merged(target: Any, patch: Any) -> Any:
         if value is None:
             result.pop(name, None)
         else:
-            result[name] = merged(result.get(name), value)
+            result[name] = merged(result.get(name), value) if isinstance(value, dict) else value
     return result
 
 

@@ -278,7 +278,9 @@ class _Feed:
         """Return the next lines, perhaps none yet, or None at the end."""
         self._check()
         if self._coming is None:
-            line = None if self._line.is_frozen else self._pulled()
+            # Until the alarm rings there is nothing to say but what is written.
+            is_quiet = self._alarm is not None and not self._watch.has_news and not self._watch.ended
+            line = None if is_quiet or self._line.is_frozen else self._pulled()
             if line is None and self._watch.ended and not self._line.is_frozen:
                 return None
             if line is None:

@@ -7,7 +7,7 @@ Everything happens at once: between reading an object and writing it nothing els
 import copy
 import uuid
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from random import Random
 

@@ -197,13 +197,19 @@ def _must_wait(old: Sequence[ReplicaSet], pods: Iterable[Pod]) -> bool:
 def _current(sets: Iterable[ReplicaSet], deployment: Deployment) -> ReplicaSet | None:
     """Return the first of the sets that has the template that is wanted now."""
     wanted = _without_hash(deployment.spec.template)
-    return next((each for each in sets if _without_hash(each.spec.template) == wanted), None)
+    marks = _annotations(wanted)  # most old ones differ in these already, by which a restart is asked for
+    alike = (each for each in sets if _annotations(each.spec.template) == marks)
+    return next((each for each in alike if _without_hash(each.spec.template) == wanted), None)
 
 
 def _without_hash(template: RawObject) -> RawObject:
     meta = template.get("metadata", {})
     labels = {name: value for name, value in meta.get("labels", {}).items() if name != HASH}
     return {**template, "metadata": {**meta, "labels": labels}}
+
+
+def _annotations(template: RawObject) -> object:
+    return template.get("metadata", {}).get("annotations")
 
 
 def _new_set(deployment: Deployment, old: Sequence[ReplicaSet]) -> RawObject:

@@ -11,6 +11,7 @@ that an eviction meanwhile is never forgotten.
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from operator import attrgetter
 from random import Random
 from typing import Any
 
@@ -33,6 +34,7 @@ from haulout.sandbox.controllers.templates import share
 
 _GONE_WITHIN = timedelta(minutes=2)
 _PLACES_KNOWN = 10_000
+_CONTROLLER_UID = attrgetter("controller_uid")
 
 
 class Disruption(OwningController):
@@ -46,7 +48,9 @@ class Disruption(OwningController):
         self._budgets, self._pods = caches.budgets, caches.pods
         self._replica_sets, self._deployments = caches.replica_sets, caches.deployments
         self._stateful_sets = caches.stateful_sets
-        self._concerned: dict[object, tuple[str, ...]] = {}  # the keys of budgets, by namespace and labels of their pods
+        self._concerned: dict[
+            object, tuple[str, ...]
+        ] = {}  # keys of budgets, by namespace and labels of pods
         self._budgets.subscribe(self._note_budget)
         self.follow(self._budgets)
         self._pods.subscribe(self._note_pod)
@@ -210,7 +214,8 @@ def _with_condition(budget: Budget, condition: RawObject, now: datetime) -> list
 def _expected(pods: Iterable[Pod], scale: Scale) -> int:
     """Return how many pods the owners of these want. Pods without an owner do not count."""
     scales: dict[str, int] = {}
-    some = {pod.controller_uid: pod for pod in pods}
+    every = list(pods)
+    some = dict(zip(map(_CONTROLLER_UID, every), every, strict=True))  # one for each owner
     for pod in some.values():
         owner = pod.controller
         if owner is None:

@@ -33,6 +33,7 @@ from haulout.sandbox.controllers.templates import generated_name
 O = TypeVar("O", bound=Owned)  # noqa: E741 - an object of any kind
 
 _NAME_TRIES = 8
+_NONE = (None, {}, [])
 _PATIENCE_SECONDS = 300.0  # with a cache that does not show a write; as long as kube-controller-manager's
 
 
@@ -160,7 +161,7 @@ async def write_status(
     annotations: Mapping[str, str] | None = None,
 ) -> O | None:
     """Make the status what is `wanted` (None: absent), where it differs; returns what was written, None if nothing."""
-    changed = {name: value for name, value in wanted.items() if _content(seen.get(name)) != _content(value)}
+    changed = {name: value for name, value in wanted.items() if not _is_the_same(seen.get(name), value)}
     known = thing.metadata.annotations
     marks = {name: value for name, value in (annotations or {}).items() if known.get(name) != value}
     if not changed and not marks:
@@ -177,6 +178,6 @@ def _is_ours(found: Owned, body: RawObject) -> bool:
     return [found.controller_uid] == owners and not found.deleting
 
 
-def _content(value: Any) -> Any:
-    """Return the value, or None if it is an empty list or object: some servers show those, and some do not."""
-    return None if value in ({}, []) else value
+def _is_the_same(seen: Any, wanted: Any) -> bool:
+    """Compare two values; an empty list or object is none: some servers show those, and some do not."""
+    return bool(seen == wanted or (seen in _NONE and wanted in _NONE))

@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from random import Random
 from typing import Any
 
@@ -71,6 +72,7 @@ def fingerprint(template: RawObject, *, collisions: int = 0) -> str:
     return "".join(letters)
 
 
+@lru_cache(maxsize=1_024)  # at each look the same few are asked for several times
 def share(amount: IntOrPercent, total: int, *, round_up: bool) -> int:
     """Return `amount`, or that part of `total` if it is a percentage.
 

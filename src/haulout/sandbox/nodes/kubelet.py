@@ -32,13 +32,14 @@ from haulout.sandbox.nodes.delays import Delays
 from haulout.sandbox.nodes.machines import Addresses, Machine
 from haulout.sandbox.nodes.own import OwnWrites
 from haulout.sandbox.nodes.pods import Host, Step, next_step
-from haulout.sandbox.nodes.view import NodeView, PodView, View
+from haulout.sandbox.nodes.view import NodeView, PodView, View, Written
 
 LEASE_NAMESPACE = "kube-node-lease"
 
 _RETRY = Backoff(first=timedelta(milliseconds=500), limit=timedelta(seconds=10), jitter=0.2)
 _SHORTLY = timedelta(seconds=1)
 _LEASE_LASTS = 4  # heartbeats
+_NODES, _LEASES = NODES.of(Written), LEASES.of(Written)  # the answers to heartbeats are not read
 BEATS_FROM = datetime(2000, 1, 1, tzinfo=UTC)
 
 Key = tuple[str, str]  # what (node, lease, pod, mirror) and which
@@ -60,11 +61,14 @@ class _Kubelet:
     has_begun: bool = False  # to renew its lease and to mirror its static pods
     told_at: datetime | None = None  # when it last posted its conditions
     ips: dict[str, str] = field(default_factory=dict)  # of its pods, by uid
+    _host: Host | None = None
 
     @property
     def host(self) -> Host:
-        """What its pods must know."""
-        return Host(ip=self.addresses.ip, booted_at=self.booted_at)
+        """What its pods must know; the same until the machine is started again."""
+        if self._host is None or self._host.booted_at is not self.booted_at:
+            self._host = Host(ip=self.addresses.ip, booted_at=self.booted_at)
+        return self._host
 
     def begin_anew(self) -> None:
         """Forget what a kubelet that starts does not know."""
@@ -273,15 +277,14 @@ class Kubelets:
         """Post the conditions, if they changed or were not posted for long."""
         if not kubelet.has_begun:
             self._begin(kubelet, node)
-        if kubelet.told_at and machines.is_told(node, problem=kubelet.problem, boot=kubelet.boot_id):
-            due = self._next_beat(node.key, kubelet.told_at, every=self._status_every)
-            if now < due:
-                return _earliest(due, kubelet.problem_ends_at)
+        due = self._next_beat(node.key, kubelet.told_at, every=self._status_every) if kubelet.told_at else now
+        if now < due and machines.is_told(node, problem=kubelet.problem, boot=kubelet.boot_id):
+            return _earliest(due, kubelet.problem_ends_at)
         operations = machines.heartbeat(
             node, problem=kubelet.problem, boot=kubelet.boot_id, booted_at=kubelet.booted_at or now, now=now
         )
         try:
-            await self._client.patch(NODES, node.key, json_patch(*operations), subresource="status")
+            await self._client.patch(_NODES, node.key, json_patch(*operations), subresource="status")
         except (Invalid, Conflict):  # its conditions are not where they were: the view will show it
             return now + _SHORTLY
         except NotFound:
@@ -313,7 +316,7 @@ class Kubelets:
             "renewTime": micro_time(now),
         }
         try:
-            await self._client.patch(LEASES, name, merge_patch({"spec": spec}), namespace=LEASE_NAMESPACE)
+            await self._client.patch(_LEASES, name, merge_patch({"spec": spec}), namespace=LEASE_NAMESPACE)
         except NotFound:
             owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": node.uid}
             body = {"metadata": {"name": name, "namespace": LEASE_NAMESPACE, "ownerReferences": [owner]}, "spec": spec}

@@ -11,7 +11,7 @@ from haulout.kube.objects import RawObject, Taint
 from haulout.kube.patches import Operation, add, pointer, replace, require
 from haulout.sandbox.nodes.conditions import condition, timestamp
 from haulout.sandbox.nodes.placement import ZONE
-from haulout.sandbox.nodes.view import NodeCondition, NodeView
+from haulout.sandbox.nodes.view import NodeView
 
 BOOTED_AT = "sandbox.haulout.dev/booted-at"
 NOT_YET_READY = "[container runtime status check may not have completed yet]"
@@ -159,12 +159,14 @@ def _told(problem: str) -> tuple[RawObject, ...]:
 
 def is_told(node: NodeView, *, problem: str, boot: str) -> bool:
     """Tell whether the Node already says what its kubelet has to say, whenever that was."""
-    return node.boot_id == boot and all(_same(node.condition(it["type"]), it) for it in _told(problem))
+    said = {it.type: (it.status, it.reason, it.message) for it in node.conditions}
+    return node.boot_id == boot and _words(problem).items() <= said.items()
 
 
-def _same(known: NodeCondition | None, wanted: RawObject) -> bool:
-    said = (wanted["status"], wanted["reason"], wanted["message"])
-    return known is not None and (known.status, known.reason, known.message) == said
+@lru_cache(maxsize=64)
+def _words(problem: str) -> Mapping[str, tuple[str, str, str]]:
+    """Return status, reason and message of each condition, by its type."""
+    return {it["type"]: (it["status"], it["reason"], it["message"]) for it in _told(problem)}
 
 
 def heartbeat(node: NodeView, *, problem: str, boot: str, booted_at: datetime, now: datetime) -> tuple[Operation, ...]:
@@ -177,14 +179,15 @@ def heartbeat(node: NodeView, *, problem: str, boot: str, booted_at: datetime, n
         operations.append(add("/status/conditions", []))
     places = {it.type: number for number, it in enumerate(node.conditions)}
     for wanted in conditions_of(problem=problem, now=now):
-        known = node.condition(wanted["type"])
+        number = places.get(wanted["type"])
+        known = None if number is None else node.conditions[number]
         changed = known is None or known.status != wanted["status"] or known.last_transition_time is None
         since = now if changed or known is None else known.last_transition_time
         full = wanted | {"lastTransitionTime": timestamp(since or now)}
         if known is None:
             operations.append(add("/status/conditions/-", full))
             continue
-        path = f"/status/conditions/{places[known.type]}"
+        path = f"/status/conditions/{number}"
         operations += (require(f"{path}/type", known.type), replace(path, full))
     if node.boot_id != boot:
         operations.append(add("/status/nodeInfo/bootID", boot))

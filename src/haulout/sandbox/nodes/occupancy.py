@@ -1,6 +1,7 @@
 """Which pods are on which nodes, and what of the nodes they take: the scheduler's book, kept up to date pod by pod."""
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -19,6 +20,18 @@ class Site:
     stamp: int = 0  # another one whenever something else is taken
 
 
+@dataclass(slots=True)
+class _InZones:
+    """How many pods of one owner are in which zone, as long as nodes are in these zones."""
+
+    zones: Mapping[str, str]  # by node
+    counts: dict[str, int]
+
+    def count(self, node: str, by: int) -> None:
+        zone = self.zones.get(node, "")
+        self.counts[zone] = self.counts.get(zone, 0) + by
+
+
 class Occupancy:
     """Which pods are on which nodes: those that the cluster knows of, and those that we have only just put there."""
 
@@ -27,6 +40,7 @@ class Occupancy:
         self.siblings: dict[str, Counter[str]] = {}  # by owner: how many are on which node
         self.aloof: dict[str, PodView] = {}  # pods that do not want certain others near them
         self._where: dict[str, tuple[PodView, str]] = {}
+        self._in_zones: dict[str, _InZones] = {}  # by owner, of those that were asked for
 
     def put(self, pod: PodView, node: str) -> None:
         """Note that `pod` is on `node`, and nowhere else."""
@@ -61,6 +75,19 @@ class Occupancy:
         if not site.pods:
             del self.sites[node]
 
+    def in_zones(self, owner: str, zones: Mapping[str, str]) -> Mapping[str, int]:
+        """Return how many of the pods of an owner that has some are in which zone; `zones` tells that of each node.
+
+        They are counted once, and from then on as they come and go, since replicas are placed one after the other.
+        """
+        known = self._in_zones.get(owner)
+        if known is None or known.zones is not zones:
+            known = _InZones(zones, {})
+            for node, number in self.siblings[owner].items():
+                known.count(node, number)
+            self._in_zones[owner] = known
+        return known.counts
+
     def node_of(self, key: str) -> str | None:
         """Return the node that the pod is on."""
         found = self._where.get(key)
@@ -75,10 +102,13 @@ class Occupancy:
         if pod.owner_uid:
             nodes = self.siblings.setdefault(pod.owner_uid, Counter())
             nodes[node] += by
+            if in_zones := self._in_zones.get(pod.owner_uid):
+                in_zones.count(node, by)
             if not nodes[node]:
                 del nodes[node]
             if not nodes:
                 del self.siblings[pod.owner_uid]
+                self._in_zones.pop(pod.owner_uid, None)
 
 
 EMPTY = Site()

@@ -14,7 +14,7 @@ it selects all namespaces.
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress, repeat
+from itertools import compress
 from typing import NamedTuple
 
 from haulout.kube.objects import Taint
@@ -153,7 +153,8 @@ class _Choice:
         self._sites = occupancy.sites
         self._around = Neighbourhood(pod, fleet.nodes, fleet.labels, occupancy)
         self._siblings: Mapping[str, int] = occupancy.siblings.get(pod.owner_uid, _NOBODY)
-        self._in_zones: Mapping[str, int] = _by_zone(self._siblings, fleet) if len(places.seats) > 1 else _NOBODY
+        chooses = bool(self._siblings) and len(places.seats) > 1
+        self._in_zones = occupancy.in_zones(pod.owner_uid, fleet.zones) if chooses else _NOBODY
 
     def among(self, seats: Sequence[_Seat]) -> str | None:
         """Return the best of these nodes that takes the pod; None if none does.
@@ -253,16 +254,6 @@ def _shortage(pod: PodView, node: NodeView, site: Site) -> Refusal:
     ]
     reasons += [f"Insufficient {name}" for name, _ in short]
     return Refusal(tuple(reasons), final=any(amount > allocatable.get(name, 0) for name, amount in short))
-
-
-def _by_zone(siblings: Mapping[str, int], fleet: Fleet) -> Mapping[str, int]:
-    if sum(siblings.values()) == len(siblings):  # so it is while there are more nodes than siblings, and counts quickly
-        return Counter(map(fleet.zones.get, siblings, repeat("")))
-    zones: dict[str, int] = {}
-    for name, count in siblings.items():
-        zone = fleet.zones.get(name, "")
-        zones[zone] = zones.get(zone, 0) + count
-    return zones
 
 
 def _unwanted(pod: PodView, node: NodeView) -> int:

@@ -152,13 +152,13 @@ class _Version(Base, frozen=True):
     resource_version: str = ""
 
 
-class _Written(Base, frozen=True):
+class Written(Base, frozen=True):
     """Of an object that was written, all that is read: the copy will show the rest."""
 
     metadata: _Version = _Version()
 
 
-_WRITTEN = PODS.of(_Written)
+_WRITTEN = PODS.of(Written)
 
 
 class _Metadata(Base, frozen=True):
