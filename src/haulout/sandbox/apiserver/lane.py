@@ -52,10 +52,7 @@ class _Place(NamedTuple):
     namespace: str
     name: str
     subresource: str
-
-    @property
-    def key(self) -> str:
-        return self.kind.key(self.namespace, self.name)
+    key: str
 
     def target(self, who: str, verb: str) -> Target:
         """Return how the writer names it."""
@@ -103,7 +100,7 @@ class Lane:
         kind = self._kinds.find(group, version, plural)
         if kind is None or kind.custom or kind.is_converted or kind.namespaced is not bool(namespace):
             return None
-        return _Place(kind, namespace, name, subresource)
+        return _Place(kind, namespace, name, subresource, kind.key(namespace, name))
 
     def _merge(self, place: _Place, request: Request, who: str) -> Response | None:
         """Merge into a status, which is most of all writes; renew a lease, or scale."""

@@ -46,9 +46,7 @@ class Watch:
         self._started_from = self._seen = since
         self._ends_at = ends_at
         self._bookmark_at = self._next_bookmark(now) if bookmarks else None
-        self.wakes_at = (
-            self._next_look()
-        )  # if nothing is written before: to say something, or to end
+        self.wakes_at = self._next_look()  # if nothing is written before: to say something, or to end
         self._lines: deque[Told] = deque()
         self._has_news = True
         self.ended = False

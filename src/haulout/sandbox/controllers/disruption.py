@@ -48,9 +48,7 @@ class Disruption(OwningController):
         self._budgets, self._pods = caches.budgets, caches.pods
         self._replica_sets, self._deployments = caches.replica_sets, caches.deployments
         self._stateful_sets = caches.stateful_sets
-        self._concerned: dict[
-            object, tuple[str, ...]
-        ] = {}  # keys of budgets, by namespace and labels of pods
+        self._concerned: dict[object, tuple[str, ...]] = {}  # keys of budgets, by namespace and labels of pods
         self._budgets.subscribe(self._note_budget)
         self.follow(self._budgets)
         self._pods.subscribe(self._note_pod)

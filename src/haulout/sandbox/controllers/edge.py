@@ -33,7 +33,7 @@ from haulout.sandbox.controllers.templates import generated_name
 O = TypeVar("O", bound=Owned)  # noqa: E741 - an object of any kind
 
 _NAME_TRIES = 8
-_NONE = (None, {}, [])
+_NONE: tuple[Any, ...] = (None, {}, [])
 _PATIENCE_SECONDS = 300.0  # with a cache that does not show a write; as long as kube-controller-manager's
 
 

@@ -34,7 +34,10 @@ def condition(kind: str, status: str, reason: str = "", message: str = "", **mor
 
 def find(conditions: Iterable[RawObject], kind: str) -> RawObject | None:
     """Return the condition of this type."""
-    return next((it for it in conditions if it["type"] == kind), None)
+    for each in conditions:
+        if each["type"] == kind:
+            return each
+    return None
 
 
 def merged(old: Iterable[RawObject], new: Iterable[RawObject], *, now: datetime) -> list[RawObject]:

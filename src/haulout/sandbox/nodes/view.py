@@ -101,7 +101,10 @@ class NodeView(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     def condition(self, kind: str) -> NodeCondition | None:
         """Return the condition of this type."""
-        return next((it for it in self.conditions if it.type == kind), None)
+        for condition in self.conditions:
+            if condition.type == kind:
+                return condition
+        return None
 
     @property
     def ready(self) -> str:
@@ -120,6 +123,7 @@ class View:
             Selection(PODS.of(_Pod)),
             row=self._pod_view,
             indexes={"node": lambda pod: (pod.node,) if pod.node else ()},
+            stays=lambda old, new: old.node == new.node,
         )
         self.nodes: Cache[NodeView] = Cache(client, Selection(NODES.of(_Node)), row=node_views())
 
@@ -220,7 +224,7 @@ def pod_views(known: Callable[[str], PodView | None] = lambda _: None) -> Callab
     def view(pod: _Pod) -> PodView:
         meta, spec = pod.metadata, pod.spec
         status = msgspec.convert(pod.status, _PodStatus)
-        owner = next((it for it in meta.owner_references if it.controller), None)
+        owner = _controller(meta)
         key = object_key(meta.name, meta.namespace)
         fresh: dict[str, Any] = {
             "uid": meta.uid,
@@ -236,7 +240,7 @@ def pod_views(known: Callable[[str], PodView | None] = lambda _: None) -> Callab
             "is_mirror": MIRROR_ANNOTATION in meta.annotations,
             "phase": status.phase,
             "ip": status.pod_ip,
-            "is_ready": any(it.type == "Ready" and it.status == "True" for it in status.conditions),
+            "is_ready": _is_ready(status),
             "spec": spec,
             "status": pod.status,
         }
@@ -278,7 +282,23 @@ def node_views() -> Callable[[_Node], NodeView]:
     return view
 
 
+def _controller(meta: _Metadata) -> OwnerReference | None:
+    for owner in meta.owner_references:
+        if owner.controller:
+            return owner
+    return None
+
+
+def _is_ready(status: _PodStatus) -> bool:
+    for condition in status.conditions:
+        if condition.type == "Ready":
+            return condition.status == "True"
+    return False
+
+
 def _for_the_sandbox(annotations: Mapping[str, str]) -> Mapping[str, str]:
+    if not annotations:
+        return annotations
     return {key[len(ANNOTATION) :]: value for key, value in annotations.items() if key.startswith(ANNOTATION)}
 
 
