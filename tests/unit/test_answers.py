@@ -12,6 +12,7 @@ from haulout.errors import GarbledAnswer, HauloutError
 from haulout.kube import answers
 from haulout.kube.objects import Bookmark, Lease, Misfit, Node, Pod, RawObject, WatchEvent
 from haulout.kube.rows import pod_rows
+from haulout.kube.transport import Told
 
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 scalars = st.none() | st.booleans() | numbers | st.text(max_size=8)
@@ -72,9 +73,10 @@ def test_a_bookmark_is_understood_although_its_object_is_hollow(annotation: str 
         "spec": {"containers": None, "volumes": None},
         "status": {"conditions": None},
     }
-    line = json.dumps({"type": "BOOKMARK", "object": hollow}).encode()
-    bookmark = answers.decode_event(Pod, line, doing="test")
-    assert bookmark == Bookmark(resource_version="12", ends_initial_list=annotation == "true")
+    written = json.dumps({"type": "BOOKMARK", "object": hollow}).encode()
+    for line in (written, Told("BOOKMARK", hollow)):
+        bookmark = answers.decode_event(Pod, line, doing="test")
+        assert bookmark == Bookmark(resource_version="12", ends_initial_list=annotation == "true")
 
 
 @pytest.mark.parametrize("moment", ["2026-02-30T00:00:00Z", "yesterday", "9999-99-99T00:00:00Z", 7])

@@ -914,5 +914,29 @@ def test_whatever_happens_runs_never_overlap_and_no_add_is_lost(
         assert len(started[key]) <= len(added[key]) + sum(failures)
 
 
+async def test_keys_that_follow_each_other_share_a_task(clock: VirtualClock) -> None:
+    tasks: set[object] = set()
+
+    async def work(_: str) -> None:
+        tasks.add(asyncio.current_task())
+        await clock.sleep(SECOND)
+
+    queue = Queue(work, clock=clock, random=random.Random(7))
+    async with at_work(queue):
+        for number in range(10):
+            queue.add(f"n{number}")
+            await queue.wait_idle()
+    assert len(tasks) == 1
+
+
+async def test_a_queue_that_ended_while_its_tasks_rested_runs_again(queue: Queue[str], work: Recorder) -> None:
+    for key in ("n1", "n2"):
+        async with at_work(queue):
+            queue.add(key)
+            await queue.wait_idle()
+            await work.clock.sleep(SECOND)
+    assert work.keys == ["n1", "n2"]
+
+
 def a_refusal(message: str = "no", *, retry_after: timedelta | None = None) -> TooManyRequests:
     return TooManyRequests(message, code=429, retry_after=retry_after)

@@ -11,7 +11,8 @@ instant for keys that named one. There is no polling; an idle queue holds one al
 - A failed run is tried again after a backoff, longer with each failure in a row, and never before a `retry_after` that
   the error carries. Events do not defeat the backoff, or a key that causes its own events would fail in a tight
   loop. But they may be what ends the trouble, so they shorten the wait to `patience` after the failure.
-- A key that is neither due, running, sleeping nor failing costs nothing: the queue has forgotten it.
+- A key that is neither due, running, sleeping nor failing costs nothing: the queue has forgotten it. Tasks stay, as
+  many as have run at once, and rest until there is work.
 
 Instants are wall time and follow the wall clock when it is set. Backoffs are lengths of time and do not.
 """

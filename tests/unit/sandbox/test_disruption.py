@@ -73,6 +73,20 @@ async def test_pods_that_are_not_ready_are_not_healthy(world: World) -> None:
         assert counts(world) == (4, 9, 5, 9)
 
 
+async def test_a_budget_that_comes_to_select_pods_hears_of_their_changes(world: World) -> None:
+    async with world.running():
+        await create(world, replicas=9, maxUnavailable=4)
+        await world.change(BUDGETS, "cart", spec={"selector": {"matchLabels": {"app": "another"}}})
+        await world.settle()
+        assert counts(world) == (0, 0, 0, 0)
+        await world.change(BUDGETS, "cart", spec={"selector": {"matchLabels": {"app": "cart"}}})
+        await world.settle()
+        world.kubelets.ready = lambda pod: pod.spec.node_name != "n1"
+        world.kubelets.look_again()
+        await world.settle()
+        assert counts(world) == (1, 6, 5, 9)
+
+
 async def test_the_size_of_the_owner_is_what_a_percentage_is_of(world: World) -> None:
     """A deployment of ten with five pods up must not be taken for one of five."""
     async with world.running():

@@ -222,6 +222,23 @@ def test_what_replicas_take_and_give_back_counts_for_the_next() -> None:
     assert place(other, fleet, occupancy).node == "n1"
 
 
+def test_siblings_are_counted_in_zones_as_they_come_and_go_and_as_nodes_move() -> None:
+    occupancy = Occupancy()
+    pods = [pod_view(a_pod(f"r{number}", owner="ReplicaSet/r")) for number in range(3)]
+    owner, zones = pods[0].owner_uid, {"n1": "a", "n2": "b"}
+    occupancy.put(pods[0], "n1")
+    assert occupancy.in_zones(owner, zones) == {"a": 1}
+    occupancy.put(pods[1], "n2")
+    occupancy.put(pods[2], "n2")
+    occupancy.put(pods[0], "n2")
+    assert occupancy.in_zones(owner, zones) == {"a": 0, "b": 3}
+    assert occupancy.in_zones(owner, {"n1": "a", "n2": "c"}) == {"c": 3}
+    for pod in pods:
+        occupancy.take(pod.key)
+    occupancy.put(pods[0], "n1")
+    assert occupancy.in_zones(owner, zones) == {"a": 1}
+
+
 def test_who_fits_nowhere_is_told_why_in_the_words_of_kube_scheduler() -> None:
     nodes = [node_view("n1", unschedulable=True), node_view("n2", cpu="1"), node_view("n3", cpu="1")]
     beside = {"n2": [a_pod("o", cpu="500m")]}
