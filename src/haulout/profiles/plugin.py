@@ -19,11 +19,11 @@ What wakes a node: any change of itself; the instant that a verdict names; and t
 of any node. A plugin that depends on anything else would sleep for ever.
 """
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 from haulout.kube.access import Permission
 from haulout.kube.objects import Lease, Node, RawObject
@@ -218,6 +218,14 @@ class Scene:
 # What plugins are
 
 
+class NamedFile(NamedTuple):
+    """A file that a configuration names: the key, the path, and what reads it or raises `ConfigError`."""
+
+    key: str
+    path: str
+    read: Callable[[bytes], object]
+
+
 class Plugin:
     """What all have in common."""
 
@@ -245,6 +253,10 @@ class Plugin:
 
     def warnings(self) -> Iterator[tuple[str, str]]:
         """Yield what is allowed and will not do what was probably meant: the key, and why."""
+        yield from ()
+
+    def files(self) -> Iterator["NamedFile"]:
+        """Yield the files that it will ask for, so that one that is broken is told as soon as it is named."""
         yield from ()
 
 

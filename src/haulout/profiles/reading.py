@@ -18,7 +18,7 @@ from typing import Any, TypeVar, cast
 from haulout.core import marked, shaped
 from haulout.core.shaped import Form
 from haulout.errors import ConfigError, ConfigErrors
-from haulout.profiles import coercion, dialect, interpolation
+from haulout.profiles import coercion, dialect, files, interpolation
 from haulout.profiles.coercion import Misfit
 from haulout.profiles.dialect import Mapping, Scalar, Sequence, Value, path
 from haulout.profiles.interpolation import Dynamic, Resolver, Unresolved
@@ -154,6 +154,8 @@ class Reading:
         for hook in ("warnings", "template_problems"):
             for name, problem in _told(instance, hook):
                 self.warn(path(key, name), problem)
+        for name, problem in files.broken(instance):
+            self.warn(path(key, name), f"{problem}; until that is mended nothing passes that needs the file")
 
     def _option(self, option: Option, entries: Entries, options: tuple[Option, ...], key: str) -> Any:
         if option.kind is REST:

@@ -109,6 +109,58 @@ def test_warnings_fail_only_if_that_is_wanted(haulout: Haulout) -> None:
     assert haulout("check", "-q", "--strict", write(FILE)) == (0, "", "")
 
 
+FREEZES = """\
+intervals: {requeue: 30s}
+instances:
+  check:
+  - name: allowed
+    type: timeWindow
+    config:
+      calendars: [good.ics, bad.ics, elsewhere.ics]
+profiles:
+- name: os
+  operational: {transitions: [{check: allowed, next: in-maintenance}]}
+  in-maintenance: {transitions: [{check: allowed, next: operational}]}
+"""
+GOOD = "BEGIN:VCALENDAR\r\nVERSION:2.0\r\nEND:VCALENDAR\r\n"
+BAD = """\
+BEGIN:VCALENDAR
+VERSION:2.0
+BEGIN:VEVENT
+UID:1
+DTSTART:tomorrow
+END:VEVENT
+BEGIN:VEVENT
+UID:2
+END:VEVENT
+END:VCALENDAR
+"""
+
+
+def test_a_calendar_that_is_there_and_broken_is_told_with_its_lines(haulout: Haulout) -> None:
+    """One that is not there may be where the operator runs: that is no news here."""
+    Path("good.ics").write_text(GOOD)
+    Path("bad.ics").write_text(BAD)
+    Path("elsewhere.ics").mkdir()
+    status, told, _ = haulout("check", "-q", write(FREEZES))
+    until = "until that is mended nothing passes that needs the file"
+    start, line = told.splitlines()
+    assert status == 0
+    where = "maintenance.yaml:7: warning: instances.check[0].config.calendars[1]: bad.ics"
+    assert start.startswith(f"{where}:5: DTSTART: expected a day or a time such as")
+    assert line == f"{where}:7: VEVENT: expected DTSTART, found none; {until}"
+    assert haulout("check", "--strict", "-q", "maintenance.yaml")[0] == 1
+    Path("bad.ics").write_text(GOOD)
+    assert haulout("check", "--strict", "-q", "maintenance.yaml") == (0, "", "")
+
+
+@pytest.mark.parametrize("name", ["a\0b", "x" * 5000, "/dev/zero", ""])
+def test_a_calendar_that_is_no_file_is_not_waited_for(haulout: Haulout, name: str) -> None:
+    file = write(FREEZES.replace("[good.ics, bad.ics, elsewhere.ics]", json.dumps([name])))
+    status, told, _ = haulout("check", "-q", file)
+    assert (status, "ics" in told) == (0 if name else 2, False)
+
+
 def test_variables_that_are_set_elsewhere_are_errors_with_a_way_out(haulout: Haulout) -> None:
     code, out, err = haulout("check", "-q", write(VARIABLE))
     assert code == 2

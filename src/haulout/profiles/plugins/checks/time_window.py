@@ -2,20 +2,20 @@
 
 The rules of time are those of `haulout.core.windows`; here is how they are configured. A calendar file is asked for
 like everything that is outside, so that an edit of it counts without a restart. While it cannot be read, the check
-does not pass: what it would forbid is not known.
+does not pass: what it would forbid is not known. One that is broken when the configuration is read is told then, too.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from haulout.core import icalendar, walltime
 from haulout.core.icalendar import Busy, Calendar
 from haulout.core.windows import Open, Timetable, Weekly, openness
 from haulout.errors import ConfigError, OutsideError
 from haulout.profiles.options import option
-from haulout.profiles.plugin import Check, Outside, Scene, Verdict, passes, unknown
+from haulout.profiles.plugin import Check, NamedFile, Outside, Scene, Verdict, passes, unknown
 from haulout.profiles.texts import misread, misread_each
 
 _ALL_DAYS = frozenset(range(len(walltime.WEEKDAYS)))
@@ -157,6 +157,11 @@ class TimeWindow(Check):
                 yield f"calendars[{number}]", "expected the path of an iCalendar file, found nothing"
         if not self._has_only_blackouts and not (self.windows and not self._has_own_window):
             yield from self._own_window.problems()
+
+    def files(self) -> Iterator[NamedFile]:
+        """Yield its calendars."""
+        for number, path in enumerate(self.calendars):
+            yield NamedFile(f"calendars[{number}]", path, partial(icalendar.read, file=path))
 
     @property
     def _own_window(self) -> Window:
