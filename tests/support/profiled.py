@@ -7,6 +7,7 @@ async with entitled(a_cluster().with_nodes(2)).running() as cluster:
 """
 
 import json
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from haulout.app.configured import Configured
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import Profiles
 from haulout.kube.client import Client
-from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL
+from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, Outside
 from haulout.sandbox.processes import Program
 from support.clusters import ACCOUNT
 from support.live import LiveCluster
@@ -23,13 +24,22 @@ from support.outside import FakeOutside
 NAMESPACE = ACCOUNT[0]
 
 
-def operating(file: Path, *, outside: FakeOutside | None = None, identity: str = "operator_1") -> Program:
-    """Return a program that is the operator, with profiles by a file."""
+def operating(
+    file: Path,
+    *,
+    outside: Outside | None = None,
+    identity: str = "operator_1",
+    environ: Mapping[str, str] | None = None,
+    node: str = "",
+    seen: Callable[[Profiles], object] = lambda _: None,
+) -> Program:
+    """Return a program that is the operator, with profiles by a file; `seen` hears of each life of it."""
 
     async def program(client: Client) -> None:
-        configured = Configured(file, environ={}, clock=client.clock)
+        configured = Configured(file, environ=environ or {}, clock=client.clock)
         profiles = Profiles(configured, outside or FakeOutside())
-        settings = OperatorSettings(namespace=NAMESPACE, identity=identity)
+        seen(profiles)
+        settings = OperatorSettings(namespace=NAMESPACE, identity=identity, node=node)
         await run_operator(client, settings, profiles=profiles)
 
     return program
