@@ -187,16 +187,13 @@ def test_none_shows_its_secrets(plugin: Notification) -> None:
 @pytest.mark.parametrize(
     "url", ["", "s3cr3t", "ftp://x.test/s3cr3t", "https://", "http://x:99999/", "http://[::1/", "http://a b/"]
 )
-def test_an_address_that_is_none_is_refused_at_load_and_not_shown(url: str) -> None:
-    """A bad hook made the SAP maintenance-controller crash."""
-    wrong: Sequence[tuple[Notification, str]] = (
-        (Slack(hook=url, channel="#c", message=TEXT), "hook"),
-        (Webhook(url=url), "url"),
-        (Teams(url=url, message=TEXT), "url"),
-    )
-    for plugin, where in wrong:
-        ((key, problem),) = plugin.problems()
-        assert key == where
+def test_an_address_that_is_none_is_told_at_load_and_not_shown(url: str) -> None:
+    """A hook that the SAP maintenance-controller loads is only a warning; when used, it made that one crash."""
+    slack = Slack(hook=url, channel="#c", message=TEXT)
+    assert not list(slack.problems())
+    for told in (slack.warnings(), Webhook(url=url).problems(), Teams(url=url, message=TEXT).problems()):
+        ((key, problem),) = told
+        assert key in ("hook", "url")
         assert "s3cr3t" not in problem
 
 

@@ -42,8 +42,8 @@ message: "{{ .Node.Name }} is now {{ .State }}"
             shown = quoted(said, secrets=(self.hook,))
             raise OutsideError(f"{origin(self.hook)} does not take the message, with status {status}: {shown}")
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what is wrong with the address."""
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield what is wrong with the address; the Go controller loads it, and so do we."""
         if complaint := url_problem(self.hook):
             yield "hook", complaint
 
