@@ -138,15 +138,15 @@ class _Walk:
         if self._enter(profile, state, entry, report):
             # From here on the state is entered and told, whatever becomes of the transitions.
             entered = self.entries[profile.name] = replace(entry, previous=state)
-            self._leave(profile, state, entered, report)
+            self._leave(profile, state, entered, self._notify(profile, state, entry, report))
 
     def _enter(self, profile: Profile, state: State, entry: Entry, report: ProfileReport) -> bool:
-        """Do what is to be done in a state before its transitions; return whether it is done."""
-        config, before = profile.states[state], self._kept()
+        """Do what is to be done on entering a state; return whether it is done."""
+        if entry.previous == entry.current:
+            return True
+        before = self._kept()
         try:
-            if entry.previous != entry.current:
-                self._run(config.enter, profile, state, f"Failed to enter state {state}")
-            self._notify(config, profile, state, entry)
+            self._run(profile.states[state].enter, profile, state, f"Failed to enter state {state}")
         except _NotYet as waiting:
             self.reports.append(replace(report, waits_for=str(waiting)))
             return False
@@ -173,6 +173,7 @@ class _Walk:
             return
         if following is not state:
             self.entries[profile.name] = self._entry(profile, state, following)
+            report = replace(report, failed="")  # whose words are that it stays
         self.reports.append(replace(report, next=following, transitions=transitions))
 
     def _kept(self) -> tuple[Draft, int, int]:
@@ -235,21 +236,26 @@ class _Walk:
         """Look again some time, as nobody will tell when that is worth it."""
         self.wakes.append(later(self.subject.now, self.subject.requeue))
 
-    def _notify(self, config: StateConfig, profile: Profile, state: State, entry: Entry) -> None:
-        for member in config.notify:
+    def _notify(self, profile: Profile, state: State, entry: Entry, report: ProfileReport) -> ProfileReport:
+        """Have people told what is due; what goes wrong is told itself, and holds up nothing else."""
+        problems = []
+        for member in profile.states[state].notify:
             last = self.notified.setdefault(member.name, None)
-            due = self._due(member, entry, last)
+            try:
+                due = self._due(member, entry, last)
+            except _Wrong as error:
+                problems.append(f"{member.name}: {error}")
+                continue
             if due.now:
                 self.notified[member.name] = self.subject.now
                 self.sendings.append(Sending(member.name, profile.name, state))
             elif due.wakes_at is not None:
                 self.wakes.append(due.wakes_at)
+        failed = "At least one notification plugin failed" if problems else ""
+        return replace(report, error="; ".join(problems), failed=failed)
 
     def _due(self, member: NotificationMember, entry: Entry, last: datetime | None) -> Due:
-        try:
-            return self._ask(member.schedule, lambda: member.schedule.due(entry=entry, last=last, now=self.subject.now))
-        except _Wrong as error:
-            raise _Failed("At least one notification plugin failed", f"{member.name}: {error}") from None
+        return self._ask(member.schedule, lambda: member.schedule.due(entry=entry, last=last, now=self.subject.now))
 
     # Transitions
 

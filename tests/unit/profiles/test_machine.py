@@ -534,14 +534,19 @@ def test_a_trigger_that_breaks_leaves_nothing_of_its_chain() -> None:
     assert result.wakes_at is not None
 
 
-def test_a_schedule_that_breaks_is_told() -> None:
+def test_a_schedule_that_breaks_is_told_and_holds_up_no_transition() -> None:
     profile = (
         "- name: p\n  operational:\n    notify: broken\n    transitions: [{check: c1, next: maintenance-required}]\n"
     )
-    walk = a_walk(profile + required("q", "{check: c2, next: operational}"), "p", "q", annotations={"c1": "yes"})
+    walk = a_walk(profile + required("q", "{check: c2, next: operational}"), "p", "q")
     walk.step()
-    assert walk.states() == {"p": OPERATIONAL, "q": REQUIRED}
-    assert walk.report("p").failed == "At least one notification plugin failed"
+    report = walk.report("p")
+    assert (report.failed, report.next) == ("At least one notification plugin failed", OPERATIONAL)
+    assert report.error == "broken: the plugin breaks failed: ZeroDivisionError()"
+    walk.annotate(c1="yes")
+    walk.step()
+    assert walk.states() == {"p": REQUIRED, "q": REQUIRED}
+    assert (walk.report("p").failed, walk.report("p").error) == ("", report.error)
 
 
 def test_a_hypervisor_that_cannot_be_changed_concerns_its_profile_alone() -> None:
