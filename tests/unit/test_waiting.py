@@ -35,6 +35,7 @@ def days(text: str) -> frozenset[int]:
     ],
 )
 def test_excluded_days_do_not_count(since: datetime, now: datetime, excluded: str, hours: float) -> None:
+    """I20: the vectors of the contract."""
     assert elapsed_outside(days(excluded), since=since, now=now) == timedelta(hours=hours)
 
 

@@ -80,11 +80,13 @@ def test_other_times_of_day_are_refused(text: str) -> None:
 
 
 def test_weekdays_are_known_by_their_name_or_three_letters() -> None:
+    """K02."""
     assert [walltime.weekday(text) for text in ("monday", "wed", "SUN", "Saturday")] == [0, 2, 6, 5]
 
 
 @pytest.mark.parametrize("text", ["abcde", "", "mo", "mond", "1"])
 def test_other_weekdays_are_refused(text: str) -> None:
+    """K02."""
     with pytest.raises(ValueError, match="expected a weekday such as monday or mon"):
         walltime.weekday(text)
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ STATES = pytest.mark.parametrize("state", list(State))
 
 
 def a_walk(
-    *, state: State = OPERATIONAL, previous: str = "", annotations: Mapping[str, str] | None = None, **has: str
+    *, state: State = OPERATIONAL, previous: str = "", annotations: Mapping[str, str] | None = None, **has: Any
 ) -> Walk:
     """Return a node whose profile `p` stands in a state, which has what the keywords say."""
     lines = "".join(f"    {key}: {value}\n" for key, value in has.items())
@@ -128,7 +129,8 @@ def test_on_an_error_the_information_is_kept() -> None:
 def test_chains_may_be_empty(key: str) -> None:
     """P01, P09, P12, P25; but for checks: a transition without any would happen at once, and is refused."""
     for text in ("", '""', "~"):
-        walk = a_walk(**{key: text})
+        has: dict[str, Any] = {key: text}
+        walk = a_walk(**has)
         walk.step()
         assert (walk.report("p").error, walk.state("p")) == ("", OPERATIONAL)
     with pytest.raises(ConfigErrors, match="expected a text, found an empty text"):
@@ -286,7 +288,7 @@ def test_each_instance_of_a_chain_is_sent_once_and_again_after_its_interval() ->
         ({"transitions": way("True", trigger="bad")}, 1),
     ],
 )
-def test_what_goes_wrong_leaves_the_state_and_says_why(has: Mapping[str, str], transitions: int) -> None:
+def test_what_goes_wrong_leaves_the_state_and_says_why(has: dict[str, Any], transitions: int) -> None:
     """S09; but a notification holds up no transition (W02), so these are looked at."""
     walk = a_walk(annotations={"haulout.dev/cordon": "{"}, **has)
     walk.step()

@@ -75,6 +75,7 @@ def warnings(text: str) -> list[str]:
 
 
 def test_a_file_becomes_a_configuration() -> None:
+    """P22: an unquoted 11:00 stays one."""
     found = load(WHOLE)
     states = found.configuration.profiles["flatcar"].states
     assert found.warnings == ()
@@ -90,6 +91,7 @@ def test_a_file_becomes_a_configuration() -> None:
 
 
 def test_chains_keep_their_order_and_repetitions() -> None:
+    """P25, P26."""
     ready, urgent = Member("ready", Labelled(key="ready")), Member("urgent", Labelled(key="urgent", value="true"))
     mark = Member("mark", Marking(key="mark"))
     (transition,) = load(WHOLE).configuration.profiles["flatcar"].states[State.OPERATIONAL].transitions
@@ -188,11 +190,13 @@ profiles:
     ],
 )
 def test_old_and_incomplete_instances_are_refused(family: str, entry: str) -> None:
+    """P23."""
     assert errors(f"{BARE}instances:\n  {family}:\n  - {entry}\n")
 
 
 @pytest.mark.parametrize("chain", ["check", "enter", "notify", "trigger"])
 def test_unknown_names_are_refused_in_all_chains(chain: str) -> None:
+    """P27."""
     lines = {
         "check": "transitions: [{check: invalid&&invalid, next: operational}]",
         "trigger": "transitions: [{check: a, next: operational, trigger: invalid&&invalid}]",

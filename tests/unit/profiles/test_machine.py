@@ -193,6 +193,7 @@ def test_a_new_profile_does_not_enter_and_may_move_at_once() -> None:
 
 
 def test_a_profile_that_is_taken_off_in_maintenance_is_forgotten_without_a_word() -> None:
+    """12.9: profile removal while in maintenance."""
     walk = a_walk(annotations={"c1": "yes", "c2": "yes"})
     list(walk.steps(3))
     assert walk.labels[STATE_LABEL] == MAINTAINED
@@ -256,6 +257,7 @@ def test_the_first_that_passes_wins_and_all_are_looked_at() -> None:
 
 @pytest.mark.parametrize(("said", "triggers"), [("c2", ["1", "0"]), ("c3", ["0", "1"])])
 def test_of_two_transitions_to_the_same_state_each_runs_its_own_trigger(said: str, triggers: list[str]) -> None:
+    """12.9: same `next` twice."""
     ways = [f"{{check: c{it}, next: in-maintenance, trigger: t{it}}}" for it in (2, 3)]
     walk = a_walk(required("p", *ways), annotations={"c1": "yes", said: "yes"})
     list(walk.steps(2))
@@ -316,6 +318,7 @@ def test_what_has_not_been_read_yet_is_not_known_and_no_error() -> None:
 
 
 def test_of_two_that_may_enter_maintenance_in_one_step_the_earlier_in_the_label_does() -> None:
+    """12.9: two profiles becoming eligible in one reconcile."""
     both = "".join(required(name, "{check: c2, next: in-maintenance}") for name in ("p", "q"))
     for names in (("p", "q"), ("q", "p")):
         walk = a_walk(both, *names, annotations={"c1": "yes", "c2": "yes"})

@@ -71,6 +71,7 @@ OFFICE = TimeWindow(weekdays=("monday", "tue"), start="10:30", end="15:20", excl
     ],
 )
 def test_a_window_is_on_weekdays_between_times_but_not_on_excluded_days(now: str, expected: bool) -> None:  # noqa: FBT001 - a table
+    """I19."""
     assert not list(OFFICE.problems())
     assert passed(OFFICE, now) is expected
 
@@ -265,6 +266,7 @@ def test_any_configuration_is_refused_or_gives_a_verdict(check: Check, since: st
 
 @pytest.mark.parametrize(("duration", "expected"), [("10m", True), ("0h12m", False), ("15m", False), ("-1h", True)])
 def test_a_wait_passes_after_its_duration(duration: str, expected: bool) -> None:  # noqa: FBT001 - a table
+    """I20."""
     assert passed(Wait(duration=duration), "2026-03-02 11:12", since="2026-03-02 11:00") is expected
 
 

@@ -43,6 +43,7 @@ def test_a_periodic_notification_is_sent_when_the_state_has_changed() -> None:
 
 
 def test_a_periodic_notification_is_sent_again_after_its_interval() -> None:
+    """S08."""
     periodic = Periodic(interval=timedelta(minutes=5))
     assert due(periodic, "2026-03-02 11:04:59", last="2026-03-02 11:00") == not_before("2026-03-02 11:05")
     assert due(periodic, "2026-03-02 11:05", last="2026-03-02 11:00") == NOW
@@ -82,6 +83,7 @@ MONDAYS = Scheduled(instant="12:00", weekdays=("monday",))
     ],
 )
 def test_a_scheduled_notification_is_sent_once_on_its_days(now: str, last: str | None, expected: Due) -> None:
+    """P16."""
     assert not list(MONDAYS.problems())
     assert due(MONDAYS, now, last=last) == expected
 
@@ -127,6 +129,7 @@ def test_what_is_wrong_with_a_scheduled_notification_is_told() -> None:
     ],
 )
 def test_a_oneshot_notification_is_sent_once_after_a_change(now: str, last: str | None, expected: Due) -> None:
+    """P18."""
     assert due(Oneshot(delay=timedelta(minutes=10)), now, last=last, since="2026-03-02 11:00") == expected
 
 
@@ -136,6 +139,7 @@ def test_a_oneshot_notification_waits_for_a_minute_unless_told_otherwise() -> No
 
 
 def test_a_oneshot_notification_is_not_sent_if_nobody_knows_of_a_change() -> None:
+    """P18."""
     assert due(Oneshot(), "2026-03-02 11:00") == Due(now=False)
 
 
