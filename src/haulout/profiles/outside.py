@@ -23,7 +23,7 @@ from urllib.parse import urljoin, urlsplit
 import aiohttp
 
 from haulout import __version__
-from haulout.errors import KubeconfigError, KubeError, OutsideError
+from haulout.errors import KubeconfigError, KubeError, OutsideError, Unsendable
 from haulout.kube.client import Client
 from haulout.kube.network import failures, proxy
 from haulout.kube.objects import object_key
@@ -94,7 +94,7 @@ class Network:
     ) -> Reply:
         """Send an HTTP request; return all of the answer."""
         if complaint := url_problem(url):
-            raise OutsideError(f"a request cannot be sent: {complaint}")
+            raise Unsendable(f"a request cannot be sent: {complaint}")
         url = url.strip()
         try:
             async with asyncio.timeout(timeout.total_seconds()):

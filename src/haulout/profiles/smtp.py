@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import NamedTuple
 
-from haulout.errors import OutsideError
+from haulout.errors import OutsideError, Unsendable
 from haulout.profiles.said import no_answer, quoted, why
 
 _TLS_FROM_THE_START = 465
@@ -65,7 +65,7 @@ async def deliver(envelope: Envelope, *, tls: ssl.SSLContext, within: timedelta)
     """Hand over a letter; raises `OutsideError` if the server did not take it."""
     address = split_server(envelope.server)
     if address is None:
-        raise OutsideError(f"mail server {quoted(envelope.server)}: expected host:port")
+        raise Unsendable(f"mail server {quoted(envelope.server)}: expected host:port")
     async with contextlib.AsyncExitStack() as stack:
         try:
             async with asyncio.timeout(within.total_seconds()):

@@ -213,7 +213,6 @@ def test_a_value_of_the_wrong_kind_is_told_with_what_was_expected(kind: str, key
     assert any(it.startswith(f"6 instances.{OF[kind]}[0].config.{key}: {told}") for it in found), found
 
 
-BAD_MAIL = "{address: nowhere, from: f@x, to: t@x, subject: s, message: m}"
 BAD_PERIOD = "{token: t, channel: c, title: t, message: m, leaseName: n, leaseNamespace: ns, period: 0.5s}"
 TIME = "a time of day from 00:00 to 23:59, such as 9:30 or 22:00"
 
@@ -267,7 +266,6 @@ TIME = "a time of day from 00:00 to 23:59, such as 9:30 or 22:00"
             ],
         ),
         ("eviction", "{action: delete}", ["action: found 'delete', expected one of cordon, uncordon, drain"]),
-        ("mail", BAD_MAIL, ["address: found 'nowhere', expected host:port, such as smtp.example.com:587"]),
         ("slackThread", BAD_PERIOD, ["period: found less than a second, expected a duration such as 24h"]),
         ("alterLabel", "{key: a b}", ["key: found 'a b', expected a name such as ready or example.com/ready"]),
     ],
@@ -316,6 +314,32 @@ def test_a_schedule_is_refused_likewise(schedule: str, told: str) -> None:
     (found,) = refusals("slack", SLACK, schedule=schedule)
     assert found.split(" ", 1)[1].startswith(f"instances.notify[0].schedule.{told}"), found
     assert found.split(" ", 1)[0] in ("4", "7")
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "told"),
+    [
+        (
+            "slack",
+            "{hook: Your hook, channel: c, message: m}",
+            "hook: found something else than a web address, expected",
+        ),
+        (
+            "mail",
+            "{address: nowhere, from: f@x, to: t@x, subject: s, message: m}",
+            "address: found 'nowhere', expected host:port, such as smtp.example.com:587",
+        ),
+        ("slack", "{hook: 'https://h/', channel: c, message: '{{ .Node'}", "message: message:1:9: expected }}"),
+        ("prometheusInstant", "{url: nope, query: up, expr: value}", "url: found something else than a web address"),
+        ("prometheusInstant", "{url: 'http://p/', query: up, expr: value >}", "expr: expected a value at character 8"),
+        ("condition", "{type: Ready, status: True}", "status: found true, which no condition ever is; expected 'True'"),
+    ],
+)
+def test_what_is_only_seen_when_it_is_executed_is_a_warning(kind: str, options: str, told: str) -> None:
+    """2.6, what is not an error: examples in the wild have `hook: Your hook`, and loaded."""
+    loaded = config.load(a_file(kind, options).encode(), ALL, {})
+    texts = [f"{it.line} {it.key}: {it.problem}" for it in loaded.warnings]
+    assert any(it.startswith(f"6 instances.{OF[kind]}[0].config.{told}") for it in texts), texts
 
 
 # The file around it

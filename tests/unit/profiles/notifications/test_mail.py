@@ -106,10 +106,11 @@ async def test_a_template_that_cannot_be_filled_in_is_not_tried_again() -> None:
 
 def test_what_makes_no_sense_is_told_at_load() -> None:
     wrong = Mail(**(PLAIN | {"address": "smtp.test", "to": ("", "x@b\r\nz@b"), "message": "{{ .Node"}))
-    assert [key for key, _ in wrong.problems()] == ["address", "to", "to"]
+    assert [key for key, _ in wrong.problems()] == ["to", "to"]
+    assert [key for key, _ in wrong.warnings()] == ["address"]
     assert [key for key, _ in wrong.template_problems()] == ["message"]
     right = Mail(**PLAIN)
-    assert [*right.problems(), *right.template_problems()] == []
+    assert [*right.problems(), *right.warnings(), *right.template_problems()] == []
 
 
 def test_a_password_is_never_shown() -> None:
