@@ -1,0 +1,237 @@
+"""The end-to-end cases of the SAP maintenance-controller, and what its tests leave out: two replicas, our roles."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from haulout.app.profiles import LEASE
+from haulout.kube.objects import RawObject
+from support.clusters import ClusterPlan, Plans
+from support.live import Life, LiveCluster
+from support.maintaining import entitled
+from support.outside import FakeOutside
+from support.profiled import NAMESPACE, annotate, annotation, attach, data, operating, state
+
+NEEDED = "flatcar-linux-update.v1.flatcar-linux.net/reboot-needed"
+ALLOWED = "flatcar-linux-update.v1.flatcar-linux.net/reboot-ok"
+APPROVED = "cloud.sap/maintenance-approved"
+OPERATIONAL, REQUIRED, MAINTAINED = "operational", "maintenance-required", "in-maintenance"
+REPLICAS = ("operator-a", "operator-b")
+
+FLATCAR = f"""
+intervals: {{requeue: 10s, notify: 5h}}
+instances:
+  notify:
+  - type: slack
+    name: approval_required
+    config: {{hook: Your hook, channel: Your channel, message: "Approve {{{{ .Node.Name }}}}"}}
+    schedule: {{type: periodic, config: {{interval: 24h}}}}
+  check:
+  - {{type: hasAnnotation, name: reboot_needed, config: {{key: {NEEDED}, value: "${{TRUE}}"}}}}
+  - {{type: hasAnnotation, name: check_approval, config: {{key: {APPROVED}, value: "${{TRUE}}"}}}}
+  trigger:
+  - {{type: alterAnnotation, name: reboot-ok, config: {{key: {ALLOWED}, value: "${{TRUE}}"}}}}
+  - {{type: alterAnnotation, name: remove_approval, config: {{key: {APPROVED}, remove: true}}}}
+  - {{type: alterAnnotation, name: remove_reboot_ok, config: {{key: {ALLOWED}, remove: true}}}}
+  - {{type: eviction, name: cordon, config: {{action: cordon}}}}
+  - {{type: eviction, name: uncordon, config: {{action: uncordon}}}}
+profiles:
+- name: flatcar
+  operational:
+    transitions:
+    - {{check: reboot_needed, next: maintenance-required}}
+  maintenance-required:
+    notify: approval_required
+    transitions:
+    - {{check: check_approval, trigger: remove_approval && cordon && reboot-ok, next: in-maintenance}}
+  in-maintenance:
+    transitions:
+    - {{check: "!reboot_needed", trigger: remove_reboot_ok && uncordon, next: operational}}
+"""
+
+DRAIN = """
+intervals: {requeue: 10s}
+instances:
+  check:
+  - {type: hasLabel, name: wanted, config: {key: patch}}
+  trigger:
+  - {type: eviction, name: drain, config: {action: drain}}
+  - {type: eviction, name: uncordon, config: {action: uncordon}}
+profiles:
+- name: os
+  operational:
+    transitions: [{check: wanted, next: in-maintenance, TRIGGER}]
+  in-maintenance:
+    ENTER
+    transitions: [{check: "!wanted", next: operational, trigger: uncordon}]
+"""
+WAYS = {
+    "trigger": DRAIN.replace("TRIGGER", "trigger: drain").replace("ENTER", ""),
+    "enter": DRAIN.replace(", TRIGGER", "").replace("ENTER", "enter: drain"),
+}
+
+
+@asynccontextmanager
+async def replicas(
+    plan: ClusterPlan, text: str, folder: Path, *, node: str = "", lives: dict[str, Life] | None = None
+) -> AsyncIterator[LiveCluster]:
+    """Run a cluster in which one of two replicas leads; both are on `node`. `lives` gets them, by who they are."""
+    file = folder / "maintenance.yaml"
+    file.write_text(text)
+    async with plan.running() as cluster:
+        for name in REPLICAS:
+            program = operating(file, outside=FakeOutside(), identity=f"{name}_1", environ={"TRUE": "true"}, node=node)
+            life = cluster.run(program, name=name)
+            if lives is not None:
+                lives[f"{name}_1"] = life
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
+        yield cluster
+
+
+def is_cordoned(cluster: LiveCluster, node: str) -> bool:
+    return bool(cluster.get("nodes", node)["spec"].get("unschedulable"))
+
+
+def leader(cluster: LiveCluster) -> str:
+    return str(cluster.get("leases", f"{NAMESPACE}/{LEASE}")["spec"]["holderIdentity"])
+
+
+def told(cluster: LiveCluster, node: str, *, since: Sequence[str]) -> Counter[str]:
+    """Return how often events of each reason were told of a node, but for those that were there before."""
+    events = [it for key, it in cluster.all("events").items() if key not in since]
+    return Counter(it["reason"] for it in events if about(it).get("name") == node and _is_ours(it))
+
+
+def about(event: RawObject) -> RawObject:
+    found: RawObject = event.get("regarding") or event.get("involvedObject") or {}
+    return found
+
+
+def _is_ours(event: RawObject) -> bool:
+    return "maintenance" in (event.get("reportingController"), event.get("reportingComponent"))
+
+
+async def test_a_flatcar_node_that_hosts_the_leader_goes_through_its_whole_cycle(
+    a_cluster: Plans, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """X01, X02, X03, X04, X05."""
+    async with replicas(entitled(a_cluster()).with_nodes(2), FLATCAR, tmp_path, node="n1") as cluster:
+        before = tuple(cluster.all("events"))
+        assert leader(cluster) in {f"{it}_1" for it in REPLICAS}
+        await attach(cluster, "n1", "flatcar")
+        await annotate(cluster, "n1", NEEDED, "true")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
+        await annotate(cluster, "n1", APPROVED, "true")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED)
+        assert annotation(cluster, "n1", ALLOWED) == "true"
+        assert annotation(cluster, "n1", APPROVED) is None
+        assert is_cordoned(cluster, "n1")
+        await annotate(cluster, "n1", NEEDED, "false")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
+        assert annotation(cluster, "n1", ALLOWED) is None
+        assert not is_cordoned(cluster, "n1")
+        await cluster.eventually(lambda: told(cluster, "n1", since=before)["ChangedMaintenanceState"], becomes=3)
+        await cluster.pass_time(seconds=2)
+        assert told(cluster, "n1", since=before)["ChangedMaintenanceState"] == 3
+        assert not told(cluster, "n2", since=before)
+    assert "forbidden" not in caplog.text.lower()
+
+
+async def test_another_replica_goes_on_where_the_leader_ended(a_cluster: Plans, tmp_path: Path) -> None:
+    """X02, with the leader lost in the middle of it."""
+    lives: dict[str, Life] = {}
+    async with replicas(entitled(a_cluster()).with_nodes(1), FLATCAR, tmp_path, lives=lives) as cluster:
+        await attach(cluster, "n1", "flatcar")
+        await annotate(cluster, "n1", NEEDED, "true")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
+        first = leader(cluster)
+        lives[first].kill()
+        await annotate(cluster, "n1", APPROVED, "true")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED)
+        assert leader(cluster) != first
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_a_drain_waits_for_a_disruption_budget_and_its_profile_for_the_drain(
+    a_cluster: Plans, tmp_path: Path, way: str
+) -> None:
+    """12.9: drain against a disruption budget, retry signal in enter and trigger through the whole controller."""
+    pods = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
+    plan = entitled(a_cluster()).with_nodes(2).with_deployment("shop/kept", replicas=1, budget=1, pods=pods)
+    async with replicas(plan, WAYS[way], tmp_path) as cluster:
+        before = tuple(cluster.all("events"))
+        await attach(cluster, "n1", "os")
+        await cluster.change("nodes", "n1", metadata={"labels": {"patch": ""}})
+        await cluster.eventually(lambda: is_cordoned(cluster, "n1"))
+        await cluster.pass_time(seconds=4)
+        entry = data(cluster, "n1")["Profiles"]["os"]
+        waits = {"trigger": (OPERATIONAL, OPERATIONAL), "enter": (MAINTAINED, OPERATIONAL)}
+        assert (entry["Current"], entry["Previous"]) == waits[way]
+        assert len(cluster.pods_on("n1")) == 1
+        assert not told(cluster, "n1", since=before)["ChangeMaintenanceStateFailed"]
+        await cluster.delete("poddisruptionbudgets", "shop/kept")
+        await cluster.eventually(
+            lambda: tuple(data(cluster, "n1")["Profiles"]["os"][it] for it in ("Current", "Previous")),
+            becomes=(MAINTAINED, MAINTAINED),
+        )
+        assert cluster.pods_on("n1") == []
+        await cluster.change("nodes", "n1", metadata={"labels": {"patch": None}})
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
+        assert not is_cordoned(cluster, "n1")
+
+
+async def test_a_label_that_is_taken_off_in_maintenance_leaves_the_node_as_it_is(
+    a_cluster: Plans, tmp_path: Path
+) -> None:
+    """12.9: profile removal while in maintenance."""
+    async with replicas(entitled(a_cluster()).with_nodes(1), WAYS["trigger"], tmp_path) as cluster:
+        await attach(cluster, "n1", "os")
+        await cluster.change("nodes", "n1", metadata={"labels": {"patch": ""}})
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED)
+        await cluster.change("nodes", "n1", metadata={"labels": {"cloud.sap/maintenance-profile": None}})
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=OPERATIONAL)
+        await cluster.pass_time(seconds=2)
+        assert list(data(cluster, "n1")["Profiles"]) == ["default"]
+        assert is_cordoned(cluster, "n1")
+
+
+async def test_a_broken_file_leaves_the_last_good_one_in_force_and_a_mended_one_counts(
+    a_cluster: Plans, tmp_path: Path
+) -> None:
+    """12.9: reload while running, broken configuration; every replica follows the file."""
+    async with replicas(entitled(a_cluster()).with_nodes(1), FLATCAR, tmp_path) as cluster:
+        file = tmp_path / "maintenance.yaml"
+        await attach(cluster, "n1", "flatcar")
+        for text in ("intervals: [", "", FLATCAR.replace("requeue: 10s", "requeue: never")):
+            file.write_text(text)
+            await cluster.pass_time(seconds=2)
+        await annotate(cluster, "n1", NEEDED, "true")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
+        await annotate(cluster, "n1", "example.com/go", "true")
+        file.write_text(FLATCAR.replace(APPROVED, "example.com/go"))
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED)
+
+
+async def test_two_profiles_that_may_enter_maintenance_at_once_do_so_one_after_the_other(
+    a_cluster: Plans, tmp_path: Path
+) -> None:
+    """12.9: two profiles becoming eligible in one reconcile."""
+    second = WAYS["trigger"].replace("trigger: drain", "trigger: ~").partition("profiles:\n")[2]
+    text = WAYS["trigger"] + second.replace("name: os", "name: bios")
+    async with replicas(entitled(a_cluster()).with_nodes(1), text, tmp_path) as cluster:
+        await cluster.change("nodes", "n1", metadata={"labels": {"patch": ""}})
+        await attach(cluster, "n1", "os", "bios")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes=MAINTAINED)
+        await cluster.pass_time(seconds=2)
+        assert {name: it["Current"] for name, it in data(cluster, "n1")["Profiles"].items()} == {
+            "os": MAINTAINED,
+            "bios": OPERATIONAL,
+        }
+        await attach(cluster, "n1", "bios")
+        await cluster.eventually(
+            lambda: {name: it["Current"] for name, it in data(cluster, "n1")["Profiles"].items()},
+            becomes={"bios": MAINTAINED},
+        )
