@@ -841,3 +841,41 @@ async def test_a_listener_that_fails_does_not_end_the_candidate(caplog: pytest.L
         await world.until_led()
         assert candidate.election.is_leader()
     assert "a listener for lease haulout/op failed" in caplog.text
+
+
+async def test_who_leads_on_behalf_of_a_leader_ends_with_it(clock: VirtualClock) -> None:
+    """The client of the inner one is fenced: it cannot even give its lease back. That must not keep it from ending."""
+    api = ApiServer(clock, namespaces=["haulout"])
+    client = Client(api.transport("a"), clock=clock, random=Random(1))
+    outer = LeaderElection(client, name="op", namespace="haulout", identity="a")
+    inner_lives = 0
+
+    async def for_ever(_: Client) -> None:
+        await asyncio.Event().wait()
+
+    async def stand_beside(fenced: Client) -> None:
+        nonlocal inner_lives
+        while inner_lives < 5:
+            inner_lives += 1
+            inner = LeaderElection(fenced, name="beside", namespace="haulout", identity="a")
+            with suppress(LeadershipLost):
+                await inner.run(for_ever)
+            await clock.sleep(seconds(1))
+
+    async def lead(fenced: Client) -> None:
+        async with asyncio.TaskGroup() as group:
+            beside = group.create_task(stand_beside(fenced))
+            try:
+                await asyncio.Event().wait()
+            finally:
+                beside.cancel()
+
+    async def depose() -> None:
+        await clock.sleep(seconds(5))
+        api.put(LEASE | {"spec": {"holderIdentity": "b", "leaseDurationSeconds": 15}})
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        group.create_task(depose())
+        with pytest.raises(LeadershipLost, match="it is held by b"):
+            await outer.run(lead)
+    assert inner_lives == 1

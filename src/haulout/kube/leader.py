@@ -110,6 +110,9 @@ class LeaderElection:
         try:
             await self._campaign()
             await self._lead(lead)
+        except LeadershipLost:
+            _end_if_cancelled()
+            raise
         finally:
             self._until = -math.inf
             await _to_its_end(self._release())
@@ -250,7 +253,11 @@ class LeaderElection:
         try:
             async with asyncio.timeout(self._patience.total_seconds()):
                 await self._clear_if_ours()
-        except (KubeError, TimeoutError) as error:
+        except (
+            KubeError,
+            LeadershipLost,
+            TimeoutError,
+        ) as error:  # the client may itself belong to a leader: a former one
             reason = _in_words(error, self._patience)
             logger.warning("lease %s is not released and must run out first: %s", self._lease_key, reason)
         self._written.clear()
@@ -339,6 +346,13 @@ class LeaderElection:
         if problem != self._problem:
             self._problem = problem
             logger.warning("%s cannot %s lease %s, trying on: %s", self.identity, doing, self._lease_key, problem)
+
+
+def _end_if_cancelled() -> None:
+    """Let a cancellation be one, though the work answered it by complaining that it may not write any more."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _check_settings(

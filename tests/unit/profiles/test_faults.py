@@ -35,7 +35,7 @@ instances:
   - {name: wanted, type: hasLabel, config: {key: wanted}}
   - {name: one, type: maxMaintenance, config: {max: 1}}
   - {name: delicate, type: affinity, config: null}
-  - {name: well, type: recovered, config: {readyFor: 5s, workloads: true}}
+  - {name: well, type: recovered, config: {readyFor: 5s}}
   notify:
   - name: chat
     type: slack
