@@ -9,6 +9,7 @@ from haulout.errors import Conflict, HauloutError, ServerFailure, TooManyRequest
 from haulout.kube.events import EventRecorder, EventType, reference
 from haulout.kube.objects import Node
 from haulout.kube.resources import NODES
+from haulout.profiles.plugin import State
 from haulout.profiles.steps import ProfileReport
 
 log = logging.getLogger(__name__)
@@ -16,6 +17,8 @@ log = logging.getLogger(__name__)
 _ACTION = "ChangeMaintenanceState"
 _PASSING = (Conflict, ServerFailure, TooManyRequests, Unreachable)  # is over by itself, mostly
 _FAILING = " "  # instead of the name of a profile: no profile has it
+_UNREADABLE = "MaintenanceDataUnreadable"
+_STATES = frozenset(map(str, State))
 
 
 class Teller:
@@ -42,9 +45,12 @@ class Teller:
         if report.failed:
             note = f"{report.failed} for profile {report.name}: Will stay in {report.state} state"
             self._record(node, "Warning", "ChangeMaintenanceStateFailed", note)
-        if self._failures.get(key) != report.error:
-            self._failures[key] = report.error
-            log.warning("profile %s of node %s: %s", report.name, node.name, report.error, extra=extra)
+        if self._failures.get(key) == report.error:
+            return
+        self._failures[key] = report.error
+        log.warning("profile %s of node %s: %s", report.name, node.name, report.error, extra=extra)
+        if report.state not in _STATES:
+            self._record(node, "Warning", _UNREADABLE, f"profile {report.name} is left alone: {report.error}")
 
     def unreadable(self, node: Node, problem: str) -> None:
         """Tell that the data of a node cannot be read, so that nothing is done about it."""
@@ -52,7 +58,7 @@ class Teller:
         if self._failures.get(key) == problem:
             return
         self._failures[key] = problem
-        self._record(node, "Warning", "MaintenanceDataUnreadable", problem)
+        self._record(node, "Warning", _UNREADABLE, problem)
         log.warning("node %s is left alone: %s", node.name, problem, extra={"node": node.name})
 
     def readable(self, node: str) -> None:
