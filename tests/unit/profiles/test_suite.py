@@ -380,7 +380,7 @@ def _is_leaving(suite: Suite, pod: str) -> bool:
 
 
 async def test_what_goes_wrong_in_one_profile_leaves_the_others_alone(a_suite: Suites) -> None:
-    """C33 in state: the transition of the broken profile fails, and no other."""
+    """The suite's profile `broken`: in Go no profile of its node would move."""
     bad = "type: prometheusInstant, config: {url: 'http://nobody/', query: up, expr: value > 0}"
     outside = FakeOutside(behave=lambda _: (500, b"no"))
     async with a_suite(by(bad, name="broken"), outside=outside) as suite:
