@@ -5,16 +5,19 @@ All comes to the same end, nobody is told twice, and at no revision more nodes a
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from functools import partial
+from functools import cache, partial
 from random import Random
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from haulout.core.clock import Clock
+from haulout.core.virtual import run_virtual
 from haulout.errors import LeadershipLost
 from haulout.kube.client import Client
 from haulout.kube.leader import LeaderElection
@@ -22,7 +25,7 @@ from haulout.kube.transport import Request
 from haulout.profiles import begun
 from haulout.profiles.plugin import PROFILE_LABEL, State
 from haulout.sandbox.apiserver import Write
-from haulout.sandbox.crashes import Stage, is_counted, survives_crashes
+from haulout.sandbox.crashes import Crash, Stage, is_counted, survives_crashes
 from haulout.sandbox.endings import USUALLY_LEFT_OUT, end_state
 from haulout.sandbox.faults import FAULTS, Fault, mixture
 from haulout.sandbox.invariants import PodBudgetsKept
@@ -43,6 +46,7 @@ from support.profiling import (
     operating,
     state,
 )
+from support.upheld import assert_upheld
 
 OPERATIONAL, REQUIRED, MAINTAINED = State
 
@@ -142,6 +146,67 @@ def test_whichever_write_is_the_last_its_successor_comes_to_the_same_end(way: st
     )
     for phone in others:
         assert not Counter(phone.rang) - Counter(calm.rang), "somebody was told twice"
+
+
+class Unlucky(Stage):
+    """A stage on which the operator is stopped again and again: at writes of these numbers, before or after them."""
+
+    def __init__(self, operator: Program, crashes: Mapping[int, bool], down_for: timedelta) -> None:
+        super().__init__(operator, counts, down_for=down_for)
+        self.crashes = crashes
+
+    def strikes(self, request: Request) -> bool:
+        """Count a request; tell whether a crash comes at this one."""
+        super().strikes(request)
+        number = len(self.sent)
+        if not counts(request) or number not in self.crashes:
+            return False
+        self.crash = Crash(number, before=self.crashes[number])
+        return True
+
+    def strike(self) -> None:
+        """Kill the operator, unless it is dead already: it may have two writes on their way."""
+        if self.process is not None and self.process.is_running:
+            super().strike()
+
+
+def _led(way: str, stage: Stage, phone: Phone) -> Sequence[Write]:
+    """Lead two nodes through their maintenance on a stage; return what happened."""
+
+    async def story() -> None:
+        stage.operator = operating(WAYS[way], phone)
+        plan = a_cluster(stage.clock).with_nodes(2).with_delays(Delays.none()).with_objects(a_namespace(HOME), *PODS)
+        async with plan.on_the_sandbox() as cluster:
+            stage.begin(cluster.cluster)
+            await led_through(cluster, "n1", "n2")
+            await cluster.pass_time(minutes=3)
+
+    run_virtual(story())
+    return stage.history
+
+
+@settings(max_examples=8, derandomize=True)
+@given(
+    way=st.sampled_from(sorted(WAYS)),
+    crashes=st.dictionaries(st.integers(1, 24), st.booleans(), min_size=2, max_size=8),
+    down_for=st.sampled_from([timedelta(0), timedelta(seconds=2), timedelta(seconds=40)]),
+)
+def test_any_sequence_of_crashes_comes_to_the_same_end(way: str, crashes: dict[int, bool], down_for: timedelta) -> None:
+    expected, rang = _calm(way)
+    phone = Phone()
+    stage = Unlucky(operating(WAYS[way]), crashes, down_for)
+    history = _led(way, stage, phone)
+    assert stage.crash is not None
+    assert _ends(history) == expected
+    assert_upheld(history, *invariants(most=1, ours=OURS), PodBudgetsKept())
+    assert not Counter(phone.rang) - rang, "somebody was told twice"
+
+
+@cache
+def _calm(way: str) -> tuple[dict[str, Any], Counter[tuple[str, str, str]]]:
+    """Return how it ends if nobody is stopped, and what was told."""
+    phone = Phone()
+    return _ends(_led(way, Stage(operating(WAYS[way]), counts), phone)), Counter(phone.rang)
 
 
 def _ends(history: Sequence[Write]) -> dict[str, Any]:
