@@ -2,18 +2,19 @@
 
 import json
 import math
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from haulout.errors import ConfigErrors
 from haulout.kube.objects import Node
 from haulout.profiles import begun, data
 from haulout.profiles.attaching import attached
+from haulout.profiles.instants import later
 from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
 from haulout.profiles.plugin import (
@@ -28,20 +29,21 @@ from haulout.profiles.plugin import (
 )
 from haulout.profiles.plugins.checks.kubernikus_count import PoolSizes
 from haulout.profiles.plugins.checks.prometheus_instant import Result as Samples
+from haulout.profiles.plugins.registry import registries
 from haulout.profiles.steps import DrainSeen, Result, Subject
 from support.builders import a_node, a_pod
 from support.scenes import NOW, Cluster, a_lease
 from support.stepping import loaded
 
 KEYS = ("pool", "version", "zone", STATE_LABEL, "ready")
-VALUES = ("", "true", "1.2.3", "v1", "eu-1")
+VALUES = ("", "true", "1.2.3", "v1", "eu-1", "99999999999999999999.0.0", "--", "\u2028\ud7ff")
 STATES = tuple(map(str, State))
 NAMES = ("a", "b", "c", "d")
 PROFILES = ("os", "gpu", "default")
 
 keys, values = st.sampled_from(KEYS), st.sampled_from(VALUES)
-durations = st.sampled_from(("0s", "1s", "10m", "24h", "-1h", "87600h"))
-numbers = st.integers(min_value=-1, max_value=3)
+durations = st.sampled_from(("0s", "1s", "10m", "24h", "-1h", "87600h", "2562047h", "1ns"))
+numbers = st.one_of(st.integers(min_value=-1, max_value=3), st.just(2**31))
 
 
 def _config(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]]:
@@ -56,7 +58,10 @@ CHECKS = {
     "nodeCount": _config(count=numbers),
     "clusterSemver": _config(key=keys, profileScoped=st.booleans()),
     "timeWindow": _config(
-        start=st.just("10:00"), end=st.sampled_from(("12:00", "9:00")), weekdays=st.just(["mon", "wed"])
+        start=st.just("10:00"), end=st.sampled_from(("12:00", "9:00", "10:00")), weekdays=st.just(["mon", "wed"]),
+        timezone=st.sampled_from(("UTC", "Europe/Berlin", "Pacific/Apia")), exclude=st.sampled_from(([], ["Feb 29"])),
+        acrossMidnight=st.booleans(), calendars=st.sampled_from(([], [], ["nowhere.ics"])),
+        blackouts=st.sampled_from(([], [{"start": "0001-01-01", "end": "9999-12-31"}])),
     ),
     "wait": _config(duration=durations),
     "waitExclude": _config(duration=durations, exclude=st.just(["wed"])),
@@ -72,7 +77,7 @@ CHECKS = {
     "checkHypervisor": _config(evicted=st.booleans()),
     "hypervisorCondition": _config(type=st.just("Ready"), status=st.just("True")),
     "kubernikusCount": _config(cluster=st.just("k")),
-    "recovered": _config(),
+    "recovered": _config(readyFor=durations, daemonSets=st.booleans(), workloads=st.booleans()),
     "capacity": _config(),
 }  # fmt: skip
 TRIGGERS = {
@@ -108,10 +113,10 @@ transitions = st.fixed_dictionaries(
     {"check": expressions, "next": st.sampled_from(STATES)}, optional={"trigger": chains}
 )
 states = st.fixed_dictionaries(
-    {}, optional={"enter": chains, "notify": chains, "transitions": st.lists(transitions, max_size=3)}
+    {"transitions": st.lists(transitions, min_size=1, max_size=3)}, optional={"enter": chains, "notify": chains}
 )
-profiles = st.lists(
-    st.fixed_dictionaries({"name": st.sampled_from(PROFILES)}, optional=dict.fromkeys(STATES, states)), max_size=3
+profiles = st.tuples(
+    *(st.fixed_dictionaries({"name": st.just(name), **dict.fromkeys(STATES, states)}) for name in PROFILES[:2])
 )
 
 
@@ -125,7 +130,7 @@ def configurations(draw: st.DrawFn) -> Configuration | None:
             "notify": [draw(_notification(name)) for name in NAMES[:2]],
             "trigger": [draw(_instance(name, TRIGGERS)) for name in NAMES[:2]],
         },
-        "profiles": draw(profiles),
+        "profiles": list(draw(profiles)),
     }
     try:
         return loaded(yaml.safe_dump(file))
@@ -151,7 +156,7 @@ def annotations(draw: st.DrawFn) -> str:
         {},
         optional={
             "Transition": instants,
-            "Current": st.sampled_from((*STATES, "gone")),
+            "Current": st.sampled_from((*STATES, *STATES, "gone")),
             "Previous": st.sampled_from(STATES),
         },
     )
@@ -159,25 +164,50 @@ def annotations(draw: st.DrawFn) -> str:
     return json.dumps({"Profiles": found, "Notifications": draw(st.dictionaries(st.sampled_from(NAMES[:2]), instants))})
 
 
+texts = st.text(max_size=8) | values
+conditions = st.fixed_dictionaries(
+    {},
+    optional={
+        "type": st.sampled_from(("Ready", "DiskPressure", "")),
+        "status": st.sampled_from(("True", "Unknown", "")),
+        "lastTransitionTime": st.sampled_from(("2024-05-01T09:59:59Z", "0001-01-01T00:00:00Z", "9999-12-31T23:59:59Z")),
+    },
+)
+
+
 @st.composite
 def nodes(draw: st.DrawFn, name: str) -> Any:
-    """Return a node with labels and data."""
-    labels = draw(st.dictionaries(keys, values))
-    label = draw(st.sampled_from((None, "", "os", "os--gpu", "gpu--nobody--os--os", "nobody", "--", "default--os")))
+    """Return a node as anybody may have made it: with any labels and annotations, or without what most nodes have."""
+    label = draw(st.sampled_from(("os", "os--gpu", "gpu--os", None, "", "gpu--nobody--os--os", "--", "default--os")))
     known = {} if label is None else {PROFILE_LABEL: label}
-    node = a_node(name, labels={**labels, **known}).annotated({DATA_ANNOTATION: draw(annotations())})
-    node["metadata"] = {**node["metadata"], "uid": f"uid-{name}", "resourceVersion": "7"}
+    node = a_node(name).annotated({**draw(st.dictionaries(keys | st.text(max_size=8), texts, max_size=3))})
+    node["metadata"] |= {"uid": f"uid-{name}", "resourceVersion": "7", "labels": draw(st.dictionaries(keys, texts))}
+    node["metadata"]["labels"] |= known
+    node["metadata"]["annotations"][DATA_ANNOTATION] = draw(annotations())
     node["spec"] = {**node.get("spec", {}), "unschedulable": draw(st.booleans())}
     if draw(st.booleans()):
         node["metadata"]["annotations"]["haulout.dev/cordon"] = draw(st.sampled_from(("{", "{}", '{"owners":{}}')))
+    if draw(st.booleans()):
+        node["metadata"]["annotations"][begun.ANNOTATION] = draw(texts | st.just('{"os":{"next":"in-maintenance"}}'))
+    if draw(st.booleans()):
+        node["status"] = {"conditions": draw(st.lists(conditions, max_size=2))}
+    for absent in draw(st.sampled_from(((), (), ("spec",), ("status",), ("spec", "status")))):
+        node.pop(absent, None)
+    for absent in draw(st.sampled_from(((), (), (), ("labels",), ("annotations",), ("labels", "annotations")))):
+        node["metadata"].pop(absent, None)
     return node
+
+
+def _data_of(node: Any) -> str | None:
+    found: str | None = node["metadata"].get("annotations", {}).get(DATA_ANNOTATION)
+    return found
 
 
 @st.composite
 def clusters(draw: st.DrawFn) -> Cluster:
     """Return a cluster of two nodes, with what else checks look at."""
     raws = [draw(nodes("n1")), draw(nodes("n2"))]
-    entries = {it["metadata"]["name"]: data.entries_of(it["metadata"]["annotations"][DATA_ANNOTATION]) for it in raws}
+    entries = {it["metadata"]["name"]: data.entries_of(_data_of(it)) for it in raws}
     spec: dict[str, Any] = {}
     renewed = draw(st.sampled_from(("2024-05-01T10:00:00.000000Z", "9999-12-31T23:59:59.999999Z", None)))
     if renewed is not None:
@@ -240,17 +270,41 @@ def said(result: Result) -> list[str]:
     return [*errors, *(report.error for report in result.reports)]
 
 
-@given(configuration=configurations(), cluster=clusters(), seen=drains)
+clocks = (datetime(1970, 1, 1, tzinfo=UTC), datetime(9990, 12, 31, 23, 59, tzinfo=UTC))  # that anybody may have
+moments = st.sampled_from((NOW, *clocks, datetime(2024, 2, 29, tzinfo=UTC))) | st.datetimes(
+    *(it.replace(tzinfo=None) for it in clocks), timezones=st.just(UTC)
+)
+
+
+def test_all_plugins_that_there_are_take_part() -> None:
+    known = registries()
+    assert (set(CHECKS), set(TRIGGERS), set(SCHEDULES)) == tuple(
+        {kind for kind, plugin in kinds.items() if plugin.__module__.startswith("haulout.")}
+        for kinds in (known.checks, known.triggers, known.schedules)
+    )
+
+
+looks = st.lists(st.tuples(clusters(), drains, moments), min_size=4, max_size=4)
+
+
+@settings(max_examples=40)
+@given(configuration=configurations(), looks=looks)
 def test_no_step_raises_and_what_it_writes_can_be_read(
-    configuration: Configuration | None, cluster: Cluster, seen: dict[str, DrainSeen]
+    configuration: Configuration | None, looks: list[tuple[Cluster, dict[str, DrainSeen], datetime]]
 ) -> None:
     if configuration is None:
         return
-    node, now = cluster.node("n1"), NOW
+    for cluster, seen, now in looks:
+        goes_through(configuration, cluster, seen, now)
+
+
+def goes_through(configuration: Configuration, cluster: Cluster, seen: dict[str, DrainSeen], now: datetime) -> None:
+    """Take some steps, and look at what each of them says."""
+    node = cluster.node("n1")
     for _ in range(4):
         before = {
             name
-            for name, it in data.entries_of(node.metadata.annotations[DATA_ANNOTATION]).items()
+            for name, it in data.entries_of(node.metadata.annotations.get(DATA_ANNOTATION)).items()
             if it.current == State.IN_MAINTENANCE
         }
         result = taken(configuration, node, cluster, now, seen)
@@ -267,6 +321,6 @@ def test_no_step_raises_and_what_it_writes_can_be_read(
         draft.change()
         assert begun.read(draft.node) == dict(result.pending)
         msgspec.json.encode(draft.node)
-        node, now = draft.node, now + timedelta(minutes=1)
+        node, now = draft.node, later(now, timedelta(minutes=1))
         sight = NodeSight(node, result.entries)
         assert sight.state == result.state
