@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from haulout.app.profiles import LEASE
+from haulout.app.names import PROFILES_LEASE
 from haulout.kube.objects import RawObject
 from support.clusters import ClusterPlan, Plans
 from support.live import Life, LiveCluster
@@ -96,7 +96,7 @@ def is_cordoned(cluster: LiveCluster, node: str) -> bool:
 
 
 def leader(cluster: LiveCluster) -> str:
-    return str(cluster.get("leases", f"{NAMESPACE}/{LEASE}")["spec"]["holderIdentity"])
+    return str(cluster.get("leases", f"{NAMESPACE}/{PROFILES_LEASE}")["spec"]["holderIdentity"])
 
 
 def told(cluster: LiveCluster, node: str, *, since: Sequence[str]) -> Counter[str]:

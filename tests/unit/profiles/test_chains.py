@@ -13,9 +13,8 @@ from haulout.profiles.data import Data, DataError
 from haulout.profiles.info import Info, NodeInfo, as_json
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, State
 from haulout.profiles.plugins.notifications.texts import render
-from support.builders import a_node
 from support.outside import a_message
-from support.scenes import NOW, Cluster
+from support.scenes import NOW
 from support.stepping import DRAINED, DRAINING, Walk, loaded
 
 OPERATIONAL, REQUIRED, MAINTAINED = State
@@ -118,7 +117,7 @@ def test_on_an_error_the_information_is_kept() -> None:
     walk = a_walk(transitions=way("own || True"))
     walk.label({"version": "latest"})
     walk.step()
-    told = as_json([NodeInfo(walk.node, walk.result.reports if walk.result else (), NOW, None)], label_filter=())
+    told = as_json([NodeInfo("n1", {}, walk.result.reports if walk.result else (), NOW, None)], label_filter=())
     info = told[0]["profiles"][0]["applied"]["transitions"][0]["chain"]["info"]
     assert info["True"] == {"id": "says", "passed": True, "info": {}}
     assert (info["own"]["id"], info["own"]["passed"]) == ("clusterSemver", False)
@@ -309,9 +308,9 @@ def test_data_may_be_empty_and_must_be_json() -> None:
 
 def test_of_each_node_the_latest_is_known_with_the_labels_that_are_asked_for() -> None:
     """K01, N01, N02."""
-    info, cluster = Info(), Cluster(a_node("n1", labels={"zone": "a", "pool": "b"}), a_node("n2"))
+    info, labels = Info(), {"n1": {"zone": "a", "pool": "b"}, "n2": {}}
     for name, minute in (("n1", 0), ("n2", 1), ("n1", 2)):
-        info.note(NodeInfo(cluster.node(name), (), NOW + timedelta(minutes=minute), None))
+        info.note(NodeInfo(name, labels[name], (), NOW + timedelta(minutes=minute), None))
     told = {it["node"]: it for it in as_json(info.all(), label_filter=("zone", "rack"))}
     assert {name: it["labels"] for name, it in told.items()} == {"n1": {"zone": "a"}, "n2": {}}
     assert told["n1"]["updated"].startswith("2024-05-01T10:02:00")

@@ -10,10 +10,14 @@ from typing import Any
 
 import pytest
 
+from haulout.app import manifests
+from haulout.app.manifests import Installation
 from haulout.app.profiles import Profiles
 from haulout.core.clock import Clock
 from haulout.kube.objects import RawObject
+from haulout.profiles import config
 from haulout.profiles.plugin import PROFILE_LABEL, STATE_LABEL, State
+from haulout.profiles.plugins.registry import registries
 from support.builders import a_node, a_pod
 from support.clusters import a_cluster
 from support.live import SandboxCluster
@@ -77,13 +81,15 @@ Suites = Callable[..., Any]
 
 @pytest.fixture
 def a_suite(clock: Clock, tmp_path: Path) -> Suites:
-    """Return how to run the operator by a file."""
+    """Return how to run the operator by a file, with the rights that we ship for it."""
 
     @asynccontextmanager
     async def run(text: str, *objects: RawObject, outside: FakeOutside | None = None) -> AsyncIterator[Suite]:
         file = tmp_path / "maintenance.yaml"
         file.write_text(text)
-        async with entitled(a_cluster(clock)).on_the_sandbox() as cluster:
+        configuration = config.load(text.encode(), registries(), {}).configuration
+        rights = manifests.permissions(Installation(image="example/haulout", configuration=configuration))
+        async with entitled(a_cluster(clock), rights).on_the_sandbox() as cluster:
             suite = Suite(cluster)
             for each in objects:
                 cluster.api.put(each)
