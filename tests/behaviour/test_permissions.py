@@ -113,6 +113,9 @@ STAGGERED_DRAINS = DRAINING.replace("\n  trigger:", _TURN).replace("check: wante
 SELDOM = (
     "get nodes",  # after a conflict, and for the text of a message
     "patch leases.coordination.k8s.io in medik8s-leases",  # they are renewed after half an hour
+    f"get pods in {NAMESPACE}",  # when a replica that does not lead is asked what is decided
+    "patch events.events.k8s.io",  # when the same is told of a pod again
+    *(f"get {kind}.apps" for kind in ("daemonsets", "replicasets", "deployments", "statefulsets")),  # whose pods left
 )
 CLOUD = """
 [Global]

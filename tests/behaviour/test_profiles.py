@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
+from haulout.app.profiles import Profiles
 from support.builders import a_lease
 from support.clusters import Plans
 from support.live import LiveCluster
@@ -160,6 +161,23 @@ async def test_nodes_are_drained_one_after_the_other_and_prove_that_they_are_wel
         assert not cluster.get("nodes", inside[0])["spec"].get("unschedulable")
 
 
+async def test_pods_that_are_evicted_have_an_event_and_are_counted(a_cluster: Plans, file: Path) -> None:
+    write(file, DRAINING)
+    seen: list[Profiles] = []
+    plan = entitled(a_cluster()).with_nodes(2).with_deployment("shop/cart", replicas=2)
+    async with plan.running() as cluster:
+        cluster.run(operating(file, seen=seen.append))
+        node = str(cluster.pods_of("shop/cart")[0]["spec"]["nodeName"])
+        leaving = {it.partition("/")[2] for it in cluster.pods_on(node)}
+        await attach(cluster, node, "os")
+        await cluster.change("nodes", node, metadata={"labels": {"patch": "yes"}})
+        await cluster.eventually(lambda: state(cluster, node), becomes=IN_MAINTENANCE)
+        await cluster.eventually(lambda: leaving <= _evicted(cluster))
+        count = ("deployment_cart", "os")
+        await cluster.eventually(lambda: seen[0].tallies.shuffles.values.get(count), becomes=len(leaving))
+        assert seen[0].tallies.shuffles_per_replica.values[count] == len(leaving) / 2
+
+
 async def test_profiles_wait_while_the_go_controller_leads_and_maintenances_do_not(
     a_cluster: Plans, file: Path
 ) -> None:
@@ -195,6 +213,12 @@ async def test_an_edit_takes_effect_and_a_broken_one_does_not(a_cluster: Plans, 
 
 def _in_maintenance(cluster: LiveCluster) -> list[str]:
     return [node for node in ("n1", "n2") if state(cluster, node) == IN_MAINTENANCE]
+
+
+def _evicted(cluster: LiveCluster) -> set[str]:
+    """Return of which pods events say that they are evicted."""
+    found = [it for it in cluster.all("events").values() if it["reason"] == "Evicting"]
+    return {str((it.get("regarding") or it["involvedObject"])["name"]) for it in found}
 
 
 def _refusals(cluster: LiveCluster, file: Path) -> list[str]:

@@ -80,6 +80,11 @@ class Around(Surroundings):
         del node
         return Seen(nodes, self._leases)
 
+    def asks_every(self, node: str) -> timedelta | None:
+        """Return that nobody outside is asked."""
+        del node
+        return None
+
     def post(self, sending: Sending, node: NodeSight) -> None:
         """Ring."""
         self._phone.rang.append((node.node.name, sending.instance, sending.state))

@@ -97,9 +97,10 @@ class Around:
         self.spy = Spy(self.api.transport("haulout"))
         self.client = Client(self.spy, clock=clock, random=Random(1))
         self.events = EventRecorder(self.client, instance="haulout", controller="maintenance")
-        self.teller = Teller(self.events)
+        self.teller = Teller(self.events, clock=clock)
         self.told: list[str] = []
         self.woken: list[str] = []
+        self.failing: list[str] = []
         self.nodes = NodeSights(data.entries_of, changed=lambda *_: None)
         self.surroundings = Surroundings(self, self.client, outside=self.outside)
         self._cache: Cache[Node] = Cache(self.client, Selection(NODES), row=as_is)
@@ -107,6 +108,10 @@ class Around:
     def wake(self, node: str) -> None:
         """Take note of it."""
         self.woken.append(node)
+
+    def fails_on(self, node: str) -> None:
+        """Take note of it."""
+        self.failing.append(node)
 
     def note_topics(self, topics: frozenset[str]) -> None:
         """Take note of them."""

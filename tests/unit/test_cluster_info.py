@@ -92,7 +92,11 @@ Permissions
   ✓ share and renew it             secrets in shop: get, list, watch, patch
   ✓ have it trusted                validatingwebhookconfigurations.admissionregistration.k8s.io: get, list, watch, patch
   ✓ lead                           leases.coordination.k8s.io in shop: create
-  ✓ tell people by events          events.events.k8s.io in default: create, patch
+  ✓ tell of evicted pods           events.events.k8s.io: create, patch
+  ✓ tell whose pods move           deployments.apps: get
+  ✓ tell whose pods move           replicasets.apps: get
+  ✓ tell whose pods move           statefulsets.apps: get
+  ✓ ask the leader                 pods in shop: get
   ✓ keep budgets                   configmaps in shop: create
   ✓ keep budgets                   configmaps in shop: get, patch
   ✓ follow daemonsets              daemonsets.apps: list, watch

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import aiohttp
 import pytest
 
 from haulout.cli import main
@@ -270,6 +271,21 @@ def test_nobody_reads_a_configuration_without_an_operator(run: Run, tmp_path: Pa
     assert "--config: not with --no-operator, as nobody would read it" in outcome.err
 
 
+def test_nobody_answers_without_an_operator(run: Run) -> None:
+    outcome = run("--sandbox", "--no-operator", "--metrics-port", "8080")
+    assert outcome.code == 2
+    assert "--metrics-port: not with --no-operator, as nobody would answer there" in outcome.err
+
+
+def test_a_port_for_metrics_in_use_is_told_in_one_sentence(run: Run, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, out, err = run("--sandbox", "--nodes", "1", "--metrics-port", str(port))
+    said = f"cannot listen on port {port} for metrics and the API: address already in use; name another"
+    assert (code, out, err) == (2, "", f"haulout: {said}\n")
+    assert list(tmp_path.iterdir()) == []
+
+
 @pytest.mark.real_time
 def test_in_a_sandbox_profiles_lead_nodes_from_state_to_state(tmp_path: Path) -> None:
     file = tmp_path / "maintenance.yaml"
@@ -288,5 +304,15 @@ def test_in_a_sandbox_profiles_lead_nodes_from_state_to_state(tmp_path: Path) ->
         async def look() -> None:
             async with running.client() as client:
                 await eventually(client.clock, lambda: seen(client), becomes={"maintenance-required"})
+            url = next(line.split()[1] for line in running.said if line.startswith("Operator"))
+            async with aiohttp.ClientSession() as session:
+                async with session.get(url) as answer:
+                    infos = await answer.json()
+                assert {it["profiles"][0]["state"] for it in infos} == {"maintenance-required"}
+                async with session.get(url.replace("api/v1/info", "metrics")) as answer:
+                    numbers = (await answer.text()).splitlines()
+                assert 'haulout_profiles_nodes{profile="default",state="maintenance-required"} 2' in numbers
+                async with session.get(url.replace("api/v1/info", "")) as answer:
+                    assert (answer.status, "<title>Haulout" in await answer.text()) == (200, True)
 
         asyncio.run(look())

@@ -17,7 +17,9 @@ SITE = Site(Mock(), "https://127.0.0.1:6443", Path("/home/ada lovelace/kc"))
 LOADED = parse(b"pools: [{name: a}]", file="s.yaml", name="storm")
 
 
-def said(*, speed: float = 1.0, has_kubectl: bool = True, with_operator: bool = False, **found: Any) -> list[str]:
+def said(
+    *, speed: float = 1.0, has_kubectl: bool = True, with_operator: bool = False, api: str = "", **found: Any
+) -> list[str]:
     """Return the lines, without colours."""
     usual = {"nodes": 3, "zones": 2, "pods": 5, "running": 5, "budgets": 2, "first_node": "n1", "blocked": None}
     shown = Overview(**{**usual, **found})
@@ -28,6 +30,7 @@ def said(*, speed: float = 1.0, has_kubectl: bool = True, with_operator: bool = 
         seconds=1.26,
         has_kubectl=has_kubectl,
         with_operator=with_operator,
+        api=api,
     )
     return click.unstyle(text).splitlines()
 
@@ -47,6 +50,12 @@ def test_it_says_what_there_is_what_to_try_and_how_it_ends() -> None:
         "",
         "Ready after 1.3 s. Ctrl-C ends it and leaves nothing behind.",
     ]
+
+
+def test_where_the_operator_answers_is_told_with_whom_to_ask() -> None:
+    lines = said(with_operator=True, api="http://127.0.0.1:8080")
+    assert "Operator    http://127.0.0.1:8080/api/v1/info and http://127.0.0.1:8080/metrics" in lines
+    assert lines[-3] == "  haulout why n1 --from http://127.0.0.1:8080"
 
 
 def test_with_the_operator_an_order_is_tried_instead_of_a_drain() -> None:

@@ -17,7 +17,7 @@ from haulout.kube.objects import RawObject
 from haulout.maintenance import lease, resource
 from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.profiles.model import Configuration
-from haulout.web import health, registration
+from haulout.web import health, info, registration
 
 NAME = "haulout"
 CONFIGURATION = "haulout-profiles"  # a ConfigMap that there may be, with maintenance.yaml in it
@@ -146,6 +146,7 @@ def _container(wanted: Installation) -> RawObject:
         "ports": [
             {"name": "webhook", "containerPort": registration.PORT},
             {"name": "health", "containerPort": health.PORT},
+            {"name": "metrics", "containerPort": info.PORT},
         ],
         "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "initialDelaySeconds": 15},
         "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "initialDelaySeconds": 2},

@@ -12,7 +12,7 @@ its work. If nobody else comes forward it goes on, and its successor, which must
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
@@ -20,8 +20,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from haulout.app.announcing import Announcer
+from haulout.app.exposing import exposed
 from haulout.app.names import LEADER_LEASE
 from haulout.app.profiles import Profiles, see_to_profiles
+from haulout.app.vitals import Vitals
 from haulout.errors import HandOver, KubeError, LeadershipLost
 from haulout.history.keeper import Keeper
 from haulout.kube import leases
@@ -34,6 +36,7 @@ from haulout.maintenance import lease as node_lease
 from haulout.maintenance.controller import Controller, Settings
 from haulout.maintenance.sight import node_cache
 from haulout.web import health
+from haulout.web.listening import Address
 from haulout.web.wishes import WebhookSettings
 
 if TYPE_CHECKING:
@@ -58,22 +61,40 @@ class OperatorSettings:
     guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift
     webhook: WebhookSettings | None = None  # None: others serve it, or nobody does
     health_port: int | None = None
+    metrics: Address | None = None  # where metrics and the API are served, if at all
+    lingers: timedelta = timedelta()  # how long these are served at the end, until they were read once more
 
 
-async def run_operator(client: Client, settings: OperatorSettings, *, profiles: Profiles | None = None) -> None:
-    """Serve what every replica serves, and stand for leadership; until cancelled."""
+async def run_operator(
+    client: Client, settings: OperatorSettings, *, profiles: Profiles | None = None, vitals: Vitals | None = None
+) -> None:
+    """Serve what every replica serves, and stand for leadership; until cancelled. `vitals` learn how it goes."""
     webhook = None if settings.webhook is None else _webhook(client, settings.webhook)
+    vitals = vitals or Vitals()
+    vitals.profiles, vitals.webhook = profiles, webhook
     async with AsyncExitStack() as stack:
+        # Before the group, which would wrap what is wrong with a port; and so they answer until all else has ended.
+        if settings.health_port is not None:
+            checks = health.serving(
+                vitals.unready, troubles=vitals.troubles, told=vitals.told, port=settings.health_port
+            )
+            await stack.enter_async_context(checks)
+        if settings.metrics is not None:
+            serving = exposed(
+                client,
+                vitals,
+                at=settings.metrics,
+                namespace=settings.namespace,
+                identity=settings.identity,
+                lingers=settings.lingers,
+            )
+            await stack.enter_async_context(serving)
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if webhook is not None:
             group.create_task(webhook.run())
         if profiles is not None:
             group.create_task(profiles.reading.run(profiles.configured.run, client=client))
-        if settings.health_port is not None:
-            check = (lambda: ()) if webhook is None else webhook.unready
-            troubles = (lambda: ()) if profiles is None else profiles.troubles
-            await stack.enter_async_context(health.serving(check, troubles=troubles, port=settings.health_port))
-        await stand(client, settings, profiles=profiles)
+        await stand(client, settings, profiles=profiles, vitals=vitals)
 
 
 def _webhook(client: Client, settings: WebhookSettings) -> "Webhook":
@@ -82,18 +103,30 @@ def _webhook(client: Client, settings: WebhookSettings) -> "Webhook":
     return Webhook(client, settings)
 
 
-async def stand(client: Client, settings: OperatorSettings, *, profiles: Profiles | None = None) -> None:
+async def stand(
+    client: Client, settings: OperatorSettings, *, profiles: Profiles | None = None, vitals: Vitals | None = None
+) -> None:
     """Stand for leadership and, as the leader, see to maintenances and profiles; until cancelled."""
+    vitals = vitals or Vitals()
     own_node = settings.node
     while True:
         election = LeaderElection(client, name=LEADER_LEASE, namespace=settings.namespace, identity=settings.identity)
         try:
-            await election.run(partial(_lead, settings=settings, own_node=own_node, profiles=profiles))
+            lead = partial(_lead, settings=settings, own_node=own_node, profiles=profiles)
+            await election.run(partial(_noting, vitals, lead))
         except LeadershipLost as error:
             log.warning("%s; standing again", error)
         except HandOver as error:
             log.info("%s: letting another lead", error)
             own_node = settings.node if await _has_successor(client, settings) else ""
+
+
+async def _noting(vitals: Vitals, lead: Callable[[Client], Awaitable[None]], client: Client) -> None:
+    vitals.leads = True
+    try:
+        await lead(client)
+    finally:
+        vitals.leads = False
 
 
 async def _lead(client: Client, *, settings: OperatorSettings, own_node: str, profiles: Profiles | None) -> None:

@@ -11,6 +11,7 @@ A SAP maintenance-controller that runs without `--enable-leader-election` holds 
 
 import asyncio
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -28,9 +29,11 @@ from haulout.kube.events import EventRecorder
 from haulout.kube.leader import LeaderElection
 from haulout.kube.objects import Node, RawObject
 from haulout.profiles.controller import Controller, Settings
-from haulout.profiles.info import Info, as_json
-from haulout.profiles.plugin import Outside
+from haulout.profiles.info import as_json
+from haulout.profiles.plugin import Outside, State
 from haulout.profiles.surroundings import Surroundings
+from haulout.profiles.tallies import CONTROLLER, Tallies, Tally
+from haulout.profiles.words import counted
 
 log = logging.getLogger(__name__)
 
@@ -45,19 +48,42 @@ class Profiles:
 
     configured: Configured
     outside: Outside
-    info: Info | None = None  # what was decided; None while another sees to them
+    tallies: Tallies = field(default_factory=Tallies)
+    controller: Controller | None = None  # while we see to them, and not another
     part: Part = field(default_factory=partial(Part, "profiles"))
     reading: Part = field(default_factory=partial(Part, "following the configuration"))
 
     def troubles(self) -> tuple[str, ...]:
         """Return what somebody should look after."""
-        return tuple(it.trouble for it in (self.part, self.reading) if it.trouble)
+        broken = self.configured.problem
+        config = () if broken is None else (f"the last good configuration stays in force: {broken}",)
+        left = 0 if self.controller is None else sum(bool(it.problem) for it in self.controller.info.all())
+        nodes = (f"nothing is done about {counted(left, 'node')}: /api/v1/info says why",) if left else ()
+        return (*(it.trouble for it in (self.part, self.reading) if it.trouble), *config, *nodes)
 
     def infos(self) -> list[RawObject] | None:
         """Return what `/api/v1/info` answers; None while another sees to profiles."""
-        if self.info is None:
+        if self.controller is None:
             return None
-        return as_json(self.info.all(), label_filter=self.configured.configuration.label_filter)
+        return as_json(self.controller.info.all(), label_filter=self.configured.configuration.label_filter)
+
+    def counted(self) -> Iterator[Tally]:
+        """Yield all numbers, as they are now."""
+        tallies, controller = self.tallies, self.controller
+        for gauge in (tallies.nodes, tallies.depth, tallies.troubled):
+            gauge.values.clear()
+        tallies.configuration_is_good.set(to=self.configured.problem is None)
+        if controller is not None:
+            known = list(controller.info.all())
+            tallies.depth.set(CONTROLLER, CONTROLLER, to=controller.due)
+            tallies.troubled.set(to=sum(bool(it.problem) for it in known))
+            for profile in self.configured.configuration.profiles:
+                for state in State:
+                    tallies.nodes.set(profile, state, to=0)
+            for it in known:
+                for report in it.reports:
+                    tallies.nodes.add(report.name, report.next)
+        yield from tallies.all()
 
 
 async def see_to_profiles(
@@ -94,7 +120,8 @@ async def see_to_profiles(
 async def _lead(
     client: Client, *, profiles: Profiles, settings: Settings, identity: str, nodes: Cache[Node] | None
 ) -> None:
-    events = EventRecorder(client, instance=identity, controller=_REPORTER)
+    # Pods are many: what is told of them must not crowd out what is told of nodes.
+    events, about_pods = (EventRecorder(client, instance=identity, controller=_REPORTER) for _ in range(2))
     made: list[Surroundings] = []
     handed_over: HandOver | None = None
 
@@ -104,24 +131,31 @@ async def _lead(
 
     history = Keeper(client)
     controller = Controller(
-        client, events=events, settings=settings, surroundings=surround, nodes=nodes, history=history
+        client,
+        events=events,
+        settings=settings,
+        surroundings=surround,
+        nodes=nodes,
+        history=history,
+        about_pods=about_pods,
+        tallies=profiles.tallies,
     )
     async with asyncio.TaskGroup() as group:
-        telling = [group.create_task(it.run()) for it in (events, history)]
+        telling = [group.create_task(it.run()) for it in (events, about_pods, history)]
         announcer = Announcer(client, events, settings.namespace)
         rights = Rights(client, announcer, namespace=settings.namespace)
         following = group.create_task(_go_by(profiles.configured, controller, made[0], announcer, rights))
-        profiles.info = controller.info
+        profiles.controller = controller
         try:
             await controller.run()
         except HandOver as error:
             handed_over = error
         finally:
-            profiles.info = None
+            profiles.controller = None
             following.cancel()
-            await asyncio.gather(history.flush(_LAST_WORDS), events.flush(_LAST_WORDS))
-            for it in telling:
-                it.cancel()
+            await asyncio.gather(*(it.flush(_LAST_WORDS) for it in (history, events, about_pods)))
+            for task in telling:
+                task.cancel()
     if handed_over is not None:
         raise handed_over
 

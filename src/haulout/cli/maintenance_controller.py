@@ -1,15 +1,21 @@
 """`haulout maintenance-controller`: the operator, for a Deployment that was made for the SAP maintenance-controller."""
 
 import os
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 
 from haulout.cli.goflags import Flag, parse
+from haulout.core import duration
 from haulout.errors import UsageError
+
+if TYPE_CHECKING:  # heavy: what runs is imported when it is asked for
+    from haulout.web.listening import Address
 
 _LEVELS = {"debug": 10, "info": 20, "error": 40, "panic": 50}
 _HELP = frozenset({"-h", "--h", "-help", "--help"})
-_MOST_PORT = 65_535
 _FLAGS = {
     "config": Flag("", "The configuration; Haulout's own flag. [default: ./config/maintenance.yaml]"),
     "health-addr": Flag(":8081", "Where /healthz and /readyz are served. Of the address only the port counts."),
@@ -18,8 +24,8 @@ _FLAGS = {
     "enable-leader-election": Flag(default=False, help="Taken and not needed: of several replicas one leads, always."),
     "enable-esx-maintenance": Flag(default=False, help="Not there yet: refused."),
     "enable-kubernikus-maintenance": Flag(default=False, help="Not there yet: refused."),
-    "metrics-addr": Flag(":8080", "Taken and not served yet."),
-    "metrics-timeout": Flag("65s", "Taken and of no effect."),
+    "metrics-addr": Flag(":8080", "Where /metrics and /api/v1/info are served."),
+    "metrics-timeout": Flag("65s", "How long these are served at the end, until /metrics was read once more."),
     "pprof-addr": Flag("", "Taken and of no effect: there is no Go profile of a Python process."),
     "zap-devel": Flag(default=True, help="Whether the log is text; else it is JSON."),
     "zap-encoder": Flag("", "The form of the log: json or console."),
@@ -61,7 +67,14 @@ def maintenance_controller(ctx: click.Context, args: tuple[str, ...]) -> None:
     for name in ("enable-esx-maintenance", "enable-kubernikus-maintenance"):
         if given[name]:
             raise UsageError(f"-{name}: this integration is not there yet; run the SAP maintenance-controller for it")
-    wishes = Wishes(namespace=None, webhook=None, health_port=_port(str(given["health-addr"])), guards_quorum=True)
+    wishes = Wishes(
+        namespace=None,
+        webhook=None,
+        health_port=_address("health-addr", given).port,
+        metrics=_address("metrics-addr", given),
+        lingers=_time("metrics-timeout", given),
+        guards_quorum=True,
+    )
     operate(
         wishes,
         kubeconfig=str(given["kubeconfig"]) or None,
@@ -72,11 +85,20 @@ def maintenance_controller(ctx: click.Context, args: tuple[str, ...]) -> None:
     )
 
 
-def _port(address: str) -> int:
-    port = address.rpartition(":")[2]
-    if not port.isascii() or not port.isdecimal() or not 1 <= int(port) <= _MOST_PORT:
-        raise UsageError(f"-health-addr: expected an address with a port such as :8081, found {address!r}")
-    return int(port)
+def _address(flag: str, given: Mapping[str, str | bool]) -> "Address":
+    from haulout.web.listening import Address
+
+    try:
+        return Address.parse(str(given[flag]))
+    except UsageError as error:
+        raise UsageError(f"-{flag}: {error}") from None
+
+
+def _time(flag: str, given: Mapping[str, str | bool]) -> timedelta:
+    try:
+        return duration.parse(str(given[flag]))
+    except ValueError as error:
+        raise UsageError(f"-{flag}: expected a duration such as 65s: {error}") from None
 
 
 def _is_json(encoder: str, *, is_devel: bool) -> bool:

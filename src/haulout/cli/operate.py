@@ -8,6 +8,7 @@ import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 
 from haulout.app import logs
@@ -20,7 +21,8 @@ from haulout.kube.client import Client
 from haulout.kube.network.config import IN_CLUSTER, Connection
 from haulout.maintenance import lease
 from haulout.profiles.outside import Network
-from haulout.web import health
+from haulout.web import health, info
+from haulout.web.listening import Address
 from haulout.web.wishes import WebhookSettings, certificate_from
 
 log = logging.getLogger(__name__)
@@ -33,6 +35,8 @@ class Wishes:
     namespace: str | None
     webhook: str | None
     health_port: int | None
+    metrics: Address | None
+    lingers: timedelta = timedelta()
     guards_quorum: bool
 
     def settings(self, connection: Connection) -> OperatorSettings:
@@ -52,6 +56,8 @@ class Wishes:
                 namespace=namespace, certificate=certificate_from(webhook), guard_quorum=self.guards_quorum
             ),
             health_port=self.health_port or (health.PORT if in_pod else None),
+            metrics=self.metrics or (Address(info.PORT) if in_pod else None),
+            lingers=self.lingers,
         )
 
 

@@ -73,6 +73,14 @@ def _from(least: int, most: int, hint: str) -> Check:
     help="Serve /healthz and /readyz on this port. [default: 8081 in a pod, not at all elsewhere]",
 )
 @click.option(
+    "--metrics-port",
+    type=int,
+    metavar="N",
+    callback=_from(1, _MOST_PORT, "/metrics and /api/v1/info are served there"),
+    help="Serve /metrics and /api/v1/info on this port. [default: 8080 in a pod, not at all elsewhere; with --sandbox "
+    "and profiles any that is free]",
+)
+@click.option(
     "--config",
     type=click.Path(path_type=Path),
     metavar="FILE",
@@ -143,6 +151,7 @@ def run(  # noqa: PLR0913 - one for each option
     log_format: str | None,
     webhook: str | None,
     health_port: int | None,
+    metrics_port: int | None,
     config: Path | None,
     no_quorum_check: bool,
     sandbox: bool,
@@ -180,9 +189,14 @@ def run(  # noqa: PLR0913 - one for each option
     if not sandbox:
         _refuse(ctx, _SANDBOX_ONLY, "only with --sandbox")
         from haulout.cli.operate import Wishes, operate
+        from haulout.web.listening import Address
 
         wishes = Wishes(
-            namespace=namespace, webhook=webhook, health_port=health_port, guards_quorum=not no_quorum_check
+            namespace=namespace,
+            webhook=webhook,
+            health_port=health_port,
+            metrics=None if metrics_port is None else Address(metrics_port),
+            guards_quorum=not no_quorum_check,
         )
         as_json = log_format == "json" or (log_format is None and not sys.stderr.isatty())
         context = context or os.environ.get("KUBECONTEXT")
@@ -191,6 +205,7 @@ def run(  # noqa: PLR0913 - one for each option
     _refuse(ctx, _CLUSTER_ONLY, "not with --sandbox, which brings its own cluster")
     if no_operator:
         _refuse(ctx, ("config",), "not with --no-operator, as nobody would read it")
+        _refuse(ctx, ("metrics_port",), "not with --no-operator, as nobody would answer there")
     from haulout.sandbox.scenarios.loading import load
     from haulout.sandbox.scenarios.plan import reshaped
     from haulout.sandbox.site import Plan
@@ -198,7 +213,7 @@ def run(  # noqa: PLR0913 - one for each option
     loaded = load(scenario)
     shaped = reshaped(loaded.scenario, nodes=nodes, zones=zones, pods_per_node=pods_per_node)
     plan = Plan(loaded=loaded.of(shaped), seed=seed, speed=speed, port=port, kubeconfig=write_kubeconfig)
-    _run(plan, with_operator=not no_operator, config=config)
+    _run(plan, with_operator=not no_operator, config=config, metrics_port=metrics_port)
 
 
 def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
@@ -209,34 +224,37 @@ def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
             raise click.UsageError(f"{parameter.opts[-1]}: {why}")
 
 
-def _run(plan: "Plan", *, with_operator: bool, config: Path | None) -> None:
+def _run(plan: "Plan", *, with_operator: bool, config: Path | None, metrics_port: int | None) -> None:
     import asyncio
     import logging
 
-    from haulout.app.sandbox import run_sandbox
+    from haulout.app.sandbox import LOCAL, run_sandbox
     from haulout.cli import connect, sandbox_text
     from haulout.cli.operate import configured, with_profiles
     from haulout.core.clock import RealClock
     from haulout.core.paced import PacedLoop
     from haulout.sandbox.kubeconfig import default_path
+    from haulout.web.listening import Address
 
     # What the cluster's components have to say of faults is for those who ask with -v.
     logging.getLogger("haulout").addHandler(logging.NullHandler())
     logging.getLogger("aiohttp").addHandler(logging.NullHandler())
     began = RealClock().monotonic()
     configuration = configured(config) if with_operator else None
+    port = 0 if metrics_port is None and configuration is not None else metrics_port
 
     async def main() -> None:
         try:
             await run_sandbox(
                 plan,
                 default_kubeconfig=default_path(os.environ),
-                ready=lambda site: sandbox_text.show(
-                    site, plan, seconds=RealClock().monotonic() - began, with_operator=with_operator
+                ready=lambda site, api: sandbox_text.show(
+                    site, plan, seconds=RealClock().monotonic() - began, with_operator=with_operator, api=api
                 ),
                 tell=sandbox_text.tell,
                 with_operator=with_operator,
                 with_profiles=partial(with_profiles, configuration),
+                metrics=None if port is None else Address(port, LOCAL),
             )
         except asyncio.CancelledError:  # Ctrl-C and SIGTERM are how it is told to end
             sandbox_text.say_goodbye()

@@ -26,15 +26,26 @@ def say_hello(plan: Plan) -> None:
         click.echo(f"Starting {_count(nodes, 'node')} …", err=True)
 
 
-def show(site: Site, plan: Plan, *, seconds: float, with_operator: bool) -> None:
+def show(site: Site, plan: Plan, *, seconds: float, with_operator: bool, api: str = "") -> None:
     """Say what there is, and what to try."""
     found = overview(site.cluster.api)
     has_kubectl = bool(shutil.which("kubectl"))
-    click.echo(as_text(found, site, plan, seconds=seconds, has_kubectl=has_kubectl, with_operator=with_operator))
+    click.echo(
+        as_text(found, site, plan, seconds=seconds, has_kubectl=has_kubectl, with_operator=with_operator, api=api)
+    )
 
 
-def as_text(found: Overview, site: Site, plan: Plan, *, seconds: float, has_kubectl: bool, with_operator: bool) -> str:
-    """Return what there is, and what to try."""
+def as_text(
+    found: Overview,
+    site: Site,
+    plan: Plan,
+    *,
+    seconds: float,
+    has_kubectl: bool,
+    with_operator: bool,
+    api: str = "",
+) -> str:
+    """Return what there is, and what to try; `api` is where the operator answers, if it does."""
     pods = _count(found.pods, "pod") if found.running == found.pods else f"{found.running} of {found.pods} pods running"
     machines = f"{_count(found.nodes, 'node')} in {_count(found.zones, 'zone')}"
     speed = f", {plan.speed:g} times faster than life" if plan.speed != 1 else ""
@@ -43,10 +54,15 @@ def as_text(found: Overview, site: Site, plan: Plan, *, seconds: float, has_kube
         ("Scenario", f"{plan.loaded.name}, seed {plan.seed}{speed}"),
         ("Server", site.server),
         ("Kubeconfig", str(site.kubeconfig)),
+        *([("Operator", f"{api}/api/v1/info and {api}/metrics")] if api else []),
     ]
     sections = [
         aligned([(click.style(name, bold=True), value) for name, value in rows]),
-        ["To try, in another terminal:", *_commands(found, site, has_kubectl=has_kubectl, with_operator=with_operator)],
+        [
+            "To try, in another terminal:",
+            *_commands(found, site, has_kubectl=has_kubectl, with_operator=with_operator),
+            *([f"  haulout why {found.first_node} --from {api}"] if api else []),
+        ],
         [f"Ready after {seconds:.1f} s. Ctrl-C ends it and leaves nothing behind."],
     ]
     return "\n\n".join("\n".join(section) for section in sections)

@@ -47,7 +47,8 @@ def why(*, node: str, output: str, **wishes: object) -> None:
                                  remedies: [[{name, passed}]]}]}]
                                       passed of a check is null if it cannot be told;
                                       each of the remedies would make the chain pass
-      nextLook                        at the latest; null: only when something changes
+      nextLook                        at the latest; null: only when something changes;
+                                      missing if --from does not tell
       wakesOn                         what else it is looked at for
       asksEvery                       how often checks ask the outside; null: they do not
       notes                           what could not be seen

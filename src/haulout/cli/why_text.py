@@ -92,7 +92,7 @@ def _change(change: Change) -> str:
 
 
 def _next_look(found: Why) -> Iterator[str]:
-    if found.at is None or not any(it.configured for it in found.profiles):
+    if found.next_look is msgspec.UNSET or found.at is None or not any(it.configured for it in found.profiles):
         return
     if found.next_look is not None:
         yield f"Next look: {clock_time(found.next_look)}, {_ahead(found.next_look, found.at)}, or earlier when"

@@ -14,6 +14,7 @@ parallel. It polls nothing. It reports values, and leaves logs, events and statu
 - One that is made `waiting` looks and reports, and touches nothing until `begin`. One that is `lasting` goes on after
   the node is empty, and makes those leave that come later: `outcome` tells whether the node is empty right now.
 - All its tasks end with `run`. What a successor needs to go on is in `Progress.checkpoint`.
+- `on_asked` hears of each pod that is asked to leave, told to, or ended: once of each, however many tries it takes.
 """
 
 import asyncio
@@ -28,6 +29,7 @@ from haulout.core.backoff import Backoff
 from haulout.drain import blockers, verdicts, words
 from haulout.drain.answers import Answers
 from haulout.drain.evictionrequests import EvictionRequests, Owner
+from haulout.drain.ladder import Rung
 from haulout.drain.memory import Checkpoint, Memory, budget_of
 from haulout.drain.openings import PREFIX, Openings
 from haulout.drain.plan import Action, Plan, View, decide
@@ -40,6 +42,7 @@ from haulout.drain.sorting import Question
 from haulout.drain.ways import Way
 from haulout.errors import ApiError, KubeError
 from haulout.kube.client import Client
+from haulout.kube.objects import Pod
 from haulout.kube.resources import PODS
 
 _RETRY = Backoff(first=timedelta(seconds=5), factor=1.5, limit=timedelta(seconds=30), jitter=0.2)
@@ -68,6 +71,7 @@ class Drain:
         lasting: bool = False,
         owner: Owner | None = None,
         on_progress: Callable[[Progress], object] | None = None,
+        on_asked: Callable[[Pod, Rung], object] | None = None,
     ) -> None:
         if not node:
             raise ValueError("a drain needs the name of a node: pods that are on none would be meant otherwise")
@@ -78,6 +82,8 @@ class Drain:
         self._lane = Lane(client) if lane is None else lane
         self._source: PodSource = WatchedPods(client, node) if pods is None else pods
         self._on_progress = on_progress
+        self._on_asked = on_asked
+        self._told_of: set[tuple[str, Rung]] = set()
         self._bell = asyncio.Event()
         self._presence = Presence(self._source, changed=self._bell.set)
         self._answers = Answers(client)
@@ -332,6 +338,7 @@ class Drain:
                 if self._is_stopping:
                     self._memory = self._memory.dropped(uid)
                     return
+                self._tell_asked(action)
                 if action.way is Way.REQUEST:
                     problem = await self._requests.ask(action.pod)
                 else:
@@ -344,6 +351,12 @@ class Drain:
             if self._openings.is_open(budget_of(action.pace)):
                 self._note_opening(budget_of(action.pace))
             self._bell.set()
+
+    def _tell_asked(self, action: Action) -> None:
+        what = action.pod.uid, action.rung
+        if self._on_asked is not None and what not in self._told_of:
+            self._told_of.add(what)
+            self._on_asked(action.pod, action.rung)
 
     def _note_answer(self, action: Action, problem: str) -> None:
         uid, now = action.pod.uid, self._clock.now()

@@ -11,10 +11,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import partial
 
 from haulout.drain.engine import Drain
 from haulout.drain.evictionrequests import Owner
 from haulout.drain.hindrance import Hindrance, Hindrances
+from haulout.drain.ladder import Rung
 from haulout.drain.memory import Checkpoint
 from haulout.drain.pods import WatchedPods
 from haulout.drain.policy import Policy
@@ -22,7 +24,7 @@ from haulout.drain.progress import Outcome, Progress
 from haulout.drain.requests import Lane
 from haulout.errors import HauloutError, LeadershipLost
 from haulout.kube.client import Client
-from haulout.kube.objects import Node
+from haulout.kube.objects import Node, Pod
 
 log = logging.getLogger(__name__)
 
@@ -53,12 +55,19 @@ class _Running:
 
 
 class Drains:
-    """The drains, by a key; `changed` is called with it when there is something new."""
+    """The drains, by a key; `changed` is called with it when there is something new, `asked` when a pod is to leave."""
 
-    def __init__(self, client: Client, *, changed: Callable[[str], object]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        *,
+        changed: Callable[[str], object],
+        asked: Callable[[str, Pod, Rung], object] | None = None,
+    ) -> None:
         self._client = client
         self._lane = Lane(client)
         self._changed = changed
+        self._asked = asked
         self._running: dict[str, _Running] = {}
         self._group: asyncio.TaskGroup | None = None
 
@@ -105,6 +114,7 @@ class Drains:
             lasting=lasting,
             owner=owner,
             on_progress=lambda progress: self._note(key, running, progress),
+            on_asked=None if self._asked is None else partial(self._asked, key),
         )
         running = _Running(drain, node.uid, policy, pods)
         self._running[key] = running

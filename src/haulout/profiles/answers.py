@@ -5,7 +5,7 @@
 
 An answer is asked for again when it is as old as the question allows, or else the configuration, and only while some
 node that exists still wants it. What goes wrong is an answer, too. Nodes are woken by an answer that is another one
-than before; one that is the same again only looks younger.
+than before; one that is the same again only looks younger. If that is the same trouble, it is told of each node.
 """
 
 import asyncio
@@ -34,7 +34,10 @@ class _Asked:
 
 
 class Answers:
-    """Questions and their answers; `wake` hears whose question has another answer, `exists` tells nodes from ghosts."""
+    """Questions and their answers; `exists` tells nodes from ghosts.
+
+    `wake` hears whose question has another answer, `fails_on` whose question could not be answered once more.
+    """
 
     def __init__(
         self,
@@ -43,11 +46,13 @@ class Answers:
         clock: Clock,
         random: Random,
         wake: Callable[[str], object],
+        fails_on: Callable[[str], object] = lambda _: None,
         exists: Callable[[str], bool],
     ) -> None:
         self._outside = outside
         self._clock = clock
         self._wake = wake
+        self._fails_on = fails_on
         self._exists = exists
         self._age = _DEFAULT_AGE
         self._asked: dict[Question, _Asked] = {}
@@ -84,6 +89,10 @@ class Answers:
             self._wants.setdefault(node, []).append(question)
         return asked.answer
 
+    def asked_every(self, node: str) -> timedelta | None:
+        """Return how often the outside is asked for a node; None: it wants to know nothing."""
+        return min(map(self._lifetime, self._wants.get(node, ())), default=None)
+
     def _lifetime(self, question: Question) -> timedelta:
         return self._age if question.every is None else question.every
 
@@ -96,9 +105,12 @@ class Answers:
             del self._asked[question]
             return None
         before, asked.answer = asked.answer, await self._ask(question)
-        if before is None or (before.value, before.problem) != (asked.answer.value, asked.answer.problem):
-            for node in tuple(asked.nodes):
+        is_new = before is None or (before.value, before.problem) != (asked.answer.value, asked.answer.problem)
+        for node in tuple(asked.nodes):
+            if is_new:
                 self._wake(node)
+            elif asked.answer.problem:
+                self._fails_on(node)
         return asked.answer.at + self._lifetime(question)
 
     async def _ask(self, question: Question) -> Answer:

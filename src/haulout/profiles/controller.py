@@ -21,14 +21,15 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Protocol
 
-from haulout.errors import Conflict, HandOver, HauloutError, LeadershipLost, NotFound
+from haulout.drain.ladder import Rung
+from haulout.errors import BadRequest, Conflict, Forbidden, HandOver, HauloutError, Invalid, LeadershipLost, NotFound
 from haulout.history.keeper import History, NoHistory
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.compact import compact_nodes
 from haulout.kube.events import EventRecorder
 from haulout.kube.follow import Selection
-from haulout.kube.objects import Node
+from haulout.kube.objects import Node, Pod
 from haulout.kube.queue import Queue
 from haulout.kube.resources import NODES
 from haulout.profiles import begun, data
@@ -39,8 +40,10 @@ from haulout.profiles.model import Configuration
 from haulout.profiles.performing import Performer
 from haulout.profiles.plugin import DATA_ANNOTATION, LOG_DETAILS_LABEL, Claim, NodeSight, Sights, SlotClaim, State
 from haulout.profiles.recording import Recorder
+from haulout.profiles.shuffles import Shuffles
 from haulout.profiles.sights import NodeSights
 from haulout.profiles.steps import ProfileReport, Result, Sending, Subject
+from haulout.profiles.tallies import Tallies
 from haulout.profiles.telling import Teller
 from haulout.profiles.waiting import Waiting
 
@@ -49,6 +52,7 @@ log = logging.getLogger(__name__)
 _MOST_STEPS = 20  # in a row: more would mean that profiles go in circles
 _WORKERS = 32
 _LAST_WORDS = timedelta(seconds=5)  # for notifications that are on their way when another is to go on
+_REFUSALS = BadRequest, Forbidden, Invalid  # trying again will not help, until somebody changes something
 
 
 class GoesInCircles(HauloutError):
@@ -68,6 +72,10 @@ class Surroundings(Protocol):
 
     def sights(self, node: str, nodes: NodeSights) -> Sights:
         """Return what checks of a node see."""
+        ...
+
+    def asks_every(self, node: str) -> timedelta | None:
+        """Return how often the outside is asked for a node; None: it is not."""
         ...
 
     def post(self, sending: Sending, node: NodeSight) -> None:
@@ -102,16 +110,24 @@ class Controller:
         surroundings: Callable[["Controller"], Surroundings],
         nodes: Cache[Node] | None = None,
         history: History | None = None,
+        about_pods: EventRecorder | None = None,
+        tallies: Tallies | None = None,
     ) -> None:
         self.info = Info()
-        self.teller = Teller(events)
+        self.tallies = tallies or Tallies()
+        self.teller = Teller(events, clock=client.clock, about_pods=about_pods, tallies=self.tallies)
         self._recorder = Recorder(history or NoHistory(), client.clock)
         self._client = client
         self._clock = client.clock
         self._configuration: Configuration | None = None
         self._waiting = Waiting()
         self._queue: Queue[str] = Queue(
-            self._work, clock=client.clock, random=client.random, workers=_WORKERS, name="profiles"
+            self._work,
+            clock=client.clock,
+            random=client.random,
+            workers=_WORKERS,
+            name="profiles",
+            observe=self.tallies.count_look,
         )
         self._has_own_cache = nodes is None
         self._cache = Cache(client, Selection(NODES), row=compact_nodes()) if nodes is None else nodes
@@ -123,7 +139,9 @@ class Controller:
             write=_written,
             changed=self._queue.add,
             before_drain=self._hand_over_if_on,
+            asked=self._tell_leaving,
         )
+        self._shuffles = Shuffles(client, self.tallies)
         self._surroundings = surroundings(self)
         self._taking = asyncio.Lock()
         self._own_node = settings.own_node
@@ -138,7 +156,7 @@ class Controller:
     async def _work_until_handing_over(self, stack: ExitStack) -> None:
         async with asyncio.TaskGroup() as group:
             own = (self._cache.run,) if self._has_own_cache else ()
-            runs = (*own, self._performer.run, self._surroundings.run)
+            runs = (*own, self._performer.run, self._shuffles.run, self._surroundings.run)
             background = [group.create_task(_endless(run)) for run in runs]
             await self._cache.wait_synced()
             stack.callback(self._cache.subscribe(self._nodes.follow))
@@ -158,6 +176,7 @@ class Controller:
     def use(self, configuration: Configuration) -> None:
         """Go on by this configuration: all nodes are looked at again."""
         self._configuration = configuration
+        self.tallies.know(configuration.profiles)
         self._surroundings.use(configuration)
         for sight in list(self._nodes.all()):
             self._queue.add(sight.node.name)
@@ -165,6 +184,13 @@ class Controller:
     def wake(self, node: str) -> None:
         """Look at a node: something that it asked for is there."""
         self._queue.add(node)
+
+    def fails_on(self, node: str) -> None:
+        """Hear that what a node asked the outside failed once more: its profiles fail as they did, which is told."""
+        known, sight = self.info.get(node), self._nodes.get(node)
+        if known is not None and sight is not None:
+            for report in known.reports:
+                self.teller.fails_on(sight.node, report)
 
     def note_topics(self, topics: frozenset[str]) -> None:
         """Look at the nodes that wait for one of these topics."""
@@ -177,6 +203,24 @@ class Controller:
         for other in self._waiting.for_any(topics):
             if other != node:
                 self._queue.add(other)
+
+    # How it stands
+
+    @property
+    def due(self) -> int:
+        """How many nodes are due to be looked at, or being looked at."""
+        stats = self._queue.stats()
+        return stats.waiting + stats.running
+
+    def unready(self) -> str:
+        """Return why nodes are not known yet; empty if they are."""
+        health = self._cache.health()
+        return "" if health.synced else f"nodes are not known yet: {health.problem or 'they are being read'}"
+
+    def _tell_leaving(self, name: str, pod: Pod, rung: Rung) -> None:
+        sight = self._nodes.get(name)
+        if sight is not None:
+            self.teller.leaves(sight.node, pod, rung)
 
     # One node
 
@@ -199,7 +243,7 @@ class Controller:
         why = self.teller.fails(sight.node, error)
         known = self.info.get(name)
         reports = () if known is None else known.reports
-        self._note_info(sight, tuple(replace(it, error=why) for it in reports), None)
+        self._note(sight, tuple(replace(it, next=it.state, error=why) for it in reports), problem=why)
 
     async def _look_at(self, name: str) -> datetime | None:
         """Take steps until there is nothing more to do; return when to look again."""
@@ -230,18 +274,14 @@ class Controller:
                 raise
             if not wrote:
                 self._waiting.set(name, result.topics)
-                self._note_info(sight, result.reports, result.wakes_at)
+                self._note(sight, result.reports, next_look=result.wakes_at, topics=result.topics)
                 return result.wakes_at
         raise conflict or GoesInCircles(f"the profiles of node {name} lead from state to state without an end")
-
-    def _note_info(self, sight: NodeSight, reports: tuple[ProfileReport, ...], next_look: datetime | None) -> None:
-        shown = () if self._configuration is None else self._configuration.label_filter
-        labels = {key: value for key, value in sight.node.metadata.labels.items() if key in shown} or NO_LABELS
-        self.info.note(NodeInfo(sight.node.name, labels, reports, self._clock.now(), next_look))
 
     async def _leave_alone(self, sight: NodeSight) -> None:
         """Touch nothing of a node whose data cannot be read: nobody knows where its profiles stand."""
         self.teller.unreadable(sight.node, sight.problem)
+        self._note(sight, problem=f"the operator leaves it alone: {sight.problem}")
         await self._performer.forget(sight.node.name)
         self._waiting.forget(sight.node.name)
 
@@ -255,7 +295,12 @@ class Controller:
             if now is None or now.node.resource_version != sight.node.resource_version:
                 return result, True  # it changed while others had their turn: look again
             result, has_slot = await self._prepare(self._subject(now, configuration), configuration)
-            wrote = await self._perform(now, result)
+            try:
+                wrote = await self._perform(now, result)
+            except _REFUSALS:
+                if has_slot and not _has_been_taken(now):
+                    await self._performer.give_back(now.node)  # others may be luckier
+                raise
             if has_slot and not _needs_slot(result):
                 await self._performer.give_back(now.node)
             return result, wrote
@@ -306,10 +351,28 @@ class Controller:
         self._recorder.records(sight, result, self._performer.ended_drains_of(sight.node.name))
         for sending in result.sendings:
             self._surroundings.post(sending, sight)
+        if wrote:
+            self._shuffles.note(sight, result)
+        if result.drains:
+            await self._shuffles.seen(sight.node.name)
         await self._performer.see_to_drains(sight.node, result.drains)
         if _has_left(sight, result):
             await self._performer.give_back(sight.node)
         return wrote
+
+    def _note(
+        self,
+        sight: NodeSight,
+        reports: tuple[ProfileReport, ...] = (),
+        *,
+        next_look: datetime | None = None,
+        topics: frozenset[str] = frozenset(),
+        problem: str = "",
+    ) -> None:
+        shown = () if self._configuration is None else self._configuration.label_filter
+        labels = {key: value for key, value in sight.node.metadata.labels.items() if key in shown} or NO_LABELS
+        asks_every, name, now = self._surroundings.asks_every(sight.node.name), sight.node.name, self._clock.now()
+        self.info.note(NodeInfo(name, labels, reports, now, next_look, topics, asks_every, problem))
 
     async def _refresh(self, name: str) -> None:
         """Ask the server for a node of which our copy has proved to be old."""
@@ -332,8 +395,11 @@ def _written(result: Result, before: str) -> str:
 
 def _has_left(sight: NodeSight, result: Result) -> bool:
     """Tell whether a node was in maintenance, or on its way there, and is not any more."""
-    was_there = sight.state == State.IN_MAINTENANCE or bool(begun.read(sight.node))
-    return was_there and not _needs_slot(result)
+    return _has_been_taken(sight) and not _needs_slot(result)
+
+
+def _has_been_taken(sight: NodeSight) -> bool:
+    return sight.state == State.IN_MAINTENANCE or bool(begun.read(sight.node))
 
 
 def _needs_slot(result: Result) -> bool:

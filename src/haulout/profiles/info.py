@@ -6,10 +6,11 @@ It is memory that does not matter: a new leader has it again as soon as it has l
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
+from haulout.core import duration
 from haulout.kube.objects import RawObject
 from haulout.kube.timestamps import micro_time
 from haulout.profiles.steps import ProfileReport, TransitionReport
@@ -25,7 +26,10 @@ class NodeInfo:
     labels: Mapping[str, str]  # those that are shown
     reports: tuple[ProfileReport, ...]
     updated: datetime
-    next_look: datetime | None
+    next_look: datetime | None  # at the latest; None: only when something changes
+    topics: frozenset[str] = frozenset()  # what else it is looked at for
+    asks_every: timedelta | None = None  # how often its checks ask the outside; None: they do not
+    problem: str = ""  # why nothing at all is done about it
 
 
 class Info:
@@ -63,6 +67,11 @@ def _node(info: NodeInfo, label_filter: tuple[str, ...]) -> RawObject:
         "profiles": [_profile(report) for report in info.reports],
         "labels": {key: labels[key] for key in label_filter if key in labels},
         "updated": micro_time(info.updated),
+        # What follows is ours: readers of the Go controller's answer pass over it.
+        "nextLook": None if info.next_look is None else micro_time(info.next_look),
+        "wakesOn": sorted(info.topics),
+        "asksEvery": None if info.asks_every is None else duration.format(info.asks_every),
+        "problem": info.problem,
     }
 
 
@@ -72,7 +81,7 @@ def _profile(report: ProfileReport) -> RawObject:
         "transitions": [_transition(it) for it in report.transitions],
         "error": report.error,
     }
-    return {"applied": applied, "name": report.name, "state": report.state}
+    return {"applied": applied, "name": report.name, "state": report.state, "waitsFor": report.waits_for}
 
 
 def _transition(report: TransitionReport) -> RawObject:
@@ -81,7 +90,8 @@ def _transition(report: TransitionReport) -> RawObject:
         for name, it in report.checks.items()
     }
     chain = {"passed": report.chain_passed, "info": checks, "expression": report.expression}
-    return {"passed": report.passed, "target": report.target, "chain": chain, "error": report.error}
+    said = {"passed": report.passed, "target": report.target, "chain": chain, "error": report.error}
+    return {**said, "veto": report.veto}
 
 
 def _information(verdict: Any) -> Mapping[str, Any]:

@@ -6,11 +6,12 @@ from datetime import datetime
 
 from haulout.drain.evictionrequests import Owner
 from haulout.drain.keeper import Drains, Kept
+from haulout.drain.ladder import Rung
 from haulout.drain.policy import Policy
 from haulout.errors import BadRequest, Forbidden, Invalid, NotFound
 from haulout.kube.client import Client
 from haulout.kube.ledger import Limit, Slot
-from haulout.kube.objects import Node, RawObject
+from haulout.kube.objects import Node, Pod, RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES, Resource
 from haulout.profiles import begun
@@ -32,7 +33,8 @@ Write = Callable[[Result, str], str]
 class Performer:
     """Does what a step says; `write` makes the data annotation of a result and what it was before.
 
-    `before_drain` hears of a node before its pods are asked to leave, and may raise.
+    `changed` hears of nodes whose drain has something new, `asked` of pods that are made to leave them. `before_drain`
+    hears of a node before its pods are asked to leave, and may raise.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Performer:
         write: Write,
         changed: Callable[[str], object],
         before_drain: Callable[[str], object] = lambda _: None,
+        asked: Callable[[str, Pod, Rung], object] | None = None,
     ) -> None:
         self._client = client
         self._nodes = nodes
@@ -51,7 +54,11 @@ class Performer:
         self._before_drain = before_drain
         self._claims = Claims(client, namespace=namespace, limit=self._limit)
         self._in_hand: dict[str, dict[tuple[str, str], datetime]] = {}  # by node: leases, and until when they are its
-        self._drains = Drains(client, changed=lambda key: changed(key.partition(_GAP)[0]))
+        self._drains = Drains(
+            client,
+            changed=lambda key: changed(key.partition(_GAP)[0]),
+            asked=None if asked is None else lambda key, pod, rung: asked(key.partition(_GAP)[0], pod, rung),
+        )
 
     async def run(self) -> None:
         """Let drains run, until cancelled."""

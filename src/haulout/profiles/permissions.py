@@ -22,6 +22,7 @@ from haulout.profiles.plugin import Need, Plugin
 from haulout.profiles.workloads import KINDS
 
 _FOLLOW = ("list", "watch")
+_EVENTS = (Permission(("create", "patch"), "events.k8s.io", "events", None, "tell of evicted pods"),)
 _FOLLOWED: Mapping[Need, tuple[Resource[Any], ...]] = {
     Need.PODS: (PODS,),
     Need.ROOM: (PODS,),
@@ -33,7 +34,8 @@ _FOLLOWED: Mapping[Need, tuple[Resource[Any], ...]] = {
 
 def permissions(configuration: Configuration, *, namespace: str) -> tuple[Permission, ...]:
     """Return what a configuration needs; the operator lives in `namespace`."""
-    return (*always(), *wanted(configuration, namespace=namespace))
+    needed = wanted(configuration, namespace=namespace)
+    return (*always(), *needed, *_counting(namespace), *(_EVENTS if any(map(_drains, needed)) else ()))
 
 
 def always() -> tuple[Permission, ...]:
@@ -53,11 +55,28 @@ def usual(*, namespace: str) -> tuple[Permission, ...]:
     return (
         *always(),
         *drain.permissions(),
+        *_EVENTS,
+        *_counting(namespace),
         *claims.permissions(namespace),
         *(each for need in seen for each in _following(need)),
         _following_leases(namespace),
         *leases.permissions(namespace=namespace, why="lead, stagger, keep threads"),
     )
+
+
+def _counting(namespace: str) -> tuple[Permission, ...]:
+    """Return what is needed to tell of nodes in maintenance. Where it is missing no plugin is barred: less is told."""
+    owners: tuple[Resource[Any], ...] = (DAEMON_SETS, *KINDS.values())
+    return (
+        Permission(("list",), "", "pods", None, "count pods that move"),
+        *(Permission(("get",), it.group, it.plural, None, "tell whose pods move") for it in owners),
+        Permission(("get",), "", "pods", namespace, "ask the leader"),
+    )
+
+
+def _drains(permission: Permission) -> bool:
+    """Tell whether pods are made to leave by this."""
+    return permission.resource == "pods/eviction" or (permission.resource == "pods" and "delete" in permission.verbs)
 
 
 def wanted(configuration: Configuration, *, namespace: str) -> Mapping[Permission, tuple[str, ...]]:

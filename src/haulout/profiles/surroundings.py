@@ -52,6 +52,10 @@ class Woken(Protocol):
         """Look at a node."""
         ...
 
+    def fails_on(self, node: str) -> None:
+        """Hear that what a node asked the outside failed once more, for the same reason."""
+        ...
+
     def note_topics(self, topics: frozenset[str]) -> None:
         """Look at the nodes that wait for one of these topics."""
         ...
@@ -94,7 +98,12 @@ class Surroundings:
         self._evictions = Evictions(find=self._workload, tell=controller.note_topics)
         self._mailroom = Mailroom(client, outside, teller=controller.teller)
         self.answers = Answers(
-            outside, clock=client.clock, random=client.random, wake=controller.wake, exists=self._exists
+            outside,
+            clock=client.clock,
+            random=client.random,
+            wake=controller.wake,
+            fails_on=controller.fails_on,
+            exists=self._exists,
         )
 
     # As the controller asks
@@ -121,6 +130,10 @@ class Surroundings:
         if Need.WORKLOADS not in configuration.needs:
             self._evictions.clear()
         self._rooms.clear()
+
+    def asks_every(self, node: str) -> timedelta | None:
+        """Return how often the outside is asked for a node; None: it is not."""
+        return self.answers.asked_every(node)
 
     def sights(self, node: str, nodes: NodeSights) -> Sights:
         """Return what checks of a node see; what it asked the outside before does not count any more."""

@@ -1,26 +1,42 @@
-"""What is counted about profiles, for `/metrics`: how often pods are moved, and how often a transition fails.
+"""What is counted about profiles, for `/metrics`: how often pods are moved, what fails, and how nodes stand.
 
     tallies.record_shuffle(moved(pods, owners), profile="os")
     tallies.failures.add("os")
 
-Names, labels and meaning are those of the SAP maintenance-controller. The label of an owner has no namespace: equal
-names in different namespaces share a series.
+Names, labels and meaning of what the SAP maintenance-controller counts are its own. The label of an owner has no
+namespace: equal names in different namespaces share a series. Counters are the process's, and outlive its leadership.
 """
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from haulout.errors import HauloutError
-from haulout.kube.objects import RawObject
+from haulout.kube.objects import Base, Object
+from haulout.kube.queue import Run
 
-Owners = Callable[[str, str, str], RawObject | None]
-"""Returns the owner of a kind in a namespace by its name; None if there is none."""
+CONTROLLER = "node"  # what the Go controller's queue is called
+OTHERS = "others"  # all owners for which there is no series left
+_MOST_SERIES = 10_000
 
 
-class OwnerUnknown(HauloutError):
-    """Whose pod it is cannot be found out, so nothing is recorded."""
+class _Spec(Base, frozen=True):
+    replicas: int | None = None
+
+
+class _Status(Base, frozen=True):
+    number_ready: int = 0
+
+
+class Owner(Object, frozen=True):
+    """Whatever pods belong to: a DaemonSet, StatefulSet, ReplicaSet or Deployment."""
+
+    spec: _Spec = _Spec()
+    status: _Status = _Status()
+
+
+Owners = Callable[[str, str, str], Owner | None]
+"""Returns the owner of a kind in a namespace by its name; None if it is not known."""
 
 
 @dataclass(slots=True)
@@ -62,6 +78,28 @@ class Tallies:
             "How often something went wrong on the way from one state to the next.",
             ("profile",),
         )
+        self.looks = Tally(
+            "controller_runtime_reconcile_total", "How often a node was looked at.", ("controller", "result")
+        )
+        self.failed_looks = Tally(
+            "controller_runtime_reconcile_errors_total", "How often that failed as a whole.", ("controller",)
+        )
+        self.waited = Tally(
+            "haulout_profiles_waited_seconds_total",
+            "How long nodes that were due waited until they were looked at, all together.",
+        )
+        self.worked = Tally("haulout_profiles_worked_seconds_total", "How long looks at nodes took, all together.")
+        self.depth = Tally(
+            "workqueue_depth", "How many nodes are due to be looked at.", ("controller", "name"), kind="gauge"
+        )
+        self.nodes = Tally(
+            "haulout_profiles_nodes", "How many nodes have a profile in a state.", ("profile", "state"), kind="gauge"
+        )
+        self.troubled = Tally(
+            "haulout_profiles_nodes_in_trouble",
+            "How many nodes are left alone, as their data cannot be read or the server refuses to change them.",
+            kind="gauge",
+        )
         self.configuration_is_good = Tally(
             "haulout_profiles_configuration_good",
             "1 if the configuration file makes sense, 0 if an earlier one is in force.",
@@ -70,19 +108,45 @@ class Tallies:
 
     def all(self) -> tuple[Tally, ...]:
         """Return all of them."""
-        return self.shuffles, self.shuffles_per_replica, self.failures, self.configuration_is_good
+        return (
+            *(self.shuffles, self.shuffles_per_replica, self.failures),
+            *(self.looks, self.failed_looks, self.waited, self.worked),
+            *(self.depth, self.nodes, self.troubled, self.configuration_is_good),
+        )
+
+    def know(self, profiles: Iterable[str]) -> None:
+        """Let the series exist that count what has not happened yet, so that the first time is seen as a rise."""
+        for name in profiles:
+            self.failures.add(name, amount=0)
+        for result in ("success", "error"):
+            self.looks.add(CONTROLLER, result, amount=0)
+        self.failed_looks.add(CONTROLLER, amount=0)
+        self.waited.add(amount=0)
+        self.worked.add(amount=0)
+
+    def count_look(self, run: Run[str]) -> None:
+        """Count a look at a node."""
+        self.looks.add(CONTROLLER, "success" if run.error is None else "error")
+        self.failed_looks.add(CONTROLLER, amount=run.error is not None)
+        self.waited.add(amount=run.lag.total_seconds())
+        self.worked.add(amount=run.took.total_seconds())
 
     def record_shuffle(self, moved: Iterable["Moved"], *, profile: str) -> None:
         """Count pods of a node that goes into maintenance by a profile."""
         for it in moved:
-            self.shuffles.add(it.owner, profile)
-            self.shuffles_per_replica.add(it.owner, profile, amount=it.share)
+            self._shuffle(it, profile, times=1)
 
     def touch(self, moved: Iterable["Moved"], *, profile: str) -> None:
         """Let the series of these pods exist, before anything is counted."""
         for it in moved:
-            self.shuffles.add(it.owner, profile, amount=0)
-            self.shuffles_per_replica.add(it.owner, profile, amount=0)
+            self._shuffle(it, profile, times=0)
+
+    def _shuffle(self, it: "Moved", profile: str, *, times: int) -> None:
+        series = it.owner, profile
+        if series not in self.shuffles.values and len(self.shuffles.values) >= _MOST_SERIES:
+            series = OTHERS, profile
+        self.shuffles.add(*series, amount=times)
+        self.shuffles_per_replica.add(*series, amount=it.share if times else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,54 +157,39 @@ class Moved:
     share: float
 
 
-def moved(pods: Iterable[RawObject], owners: Owners) -> tuple[Moved, ...]:
-    """Return whose pods these are; raises `OwnerUnknown` if that cannot be told of one, and then of none."""
+def moved(pods: Iterable[Object], owners: Owners) -> tuple[Moved, ...]:
+    """Return whose pods these are; one whose owner is not known counts for nobody."""
     return tuple(it for pod in pods for it in _moved(pod, owners))
 
 
-def _moved(pod: RawObject, owners: Owners) -> Iterator[Moved]:
-    metadata = pod["metadata"]
-    for reference in metadata.get("ownerReferences") or ():
-        name = str(reference.get("name", ""))
-
-        def find(kind: str, name: str = name) -> RawObject:
-            return _found(owners, metadata.get("namespace", ""), kind, name)
-
-        match reference.get("kind"):
+def _moved(pod: Object, owners: Owners) -> Iterator[Moved]:
+    for reference in pod.metadata.owner_references:
+        if reference.kind not in ("DaemonSet", "StatefulSet", "ReplicaSet"):
+            continue
+        owner = owners(pod.namespace, reference.kind, reference.name)
+        if owner is None:
+            continue
+        match reference.kind:
             case "DaemonSet":
-                yield Moved(f"daemon_set_{name}", _share(_number(find("DaemonSet"), "status", "numberReady", 0)))
+                yield Moved(f"daemon_set_{owner.name}", _share(owner.status.number_ready))
             case "StatefulSet":
-                yield Moved(f"stateful_set_{name}", _share(_replicas(find("StatefulSet"))))
+                yield Moved(f"stateful_set_{owner.name}", _share_of(owner))
             case "ReplicaSet":
-                yield _of_replica_set(find("ReplicaSet"), find)
+                yield from _of_replica_set(owner, owners)
 
 
-def _of_replica_set(replica_set: RawObject, find: Callable[[str, str], RawObject]) -> Moved:
-    name = replica_set["metadata"]["name"]
-    references = replica_set["metadata"].get("ownerReferences") or ()
-    if not references:
-        return Moved(f"replica_set_{name}", _share(_replicas(replica_set)))
-    deployment = next((it for it in references if it.get("kind") == "Deployment"), None)
-    if deployment is None:
-        raise OwnerUnknown(f"ReplicaSet {name} belongs to no Deployment")
-    return Moved(f"deployment_{deployment['name']}", _share(_replicas(find("Deployment", deployment["name"]))))
+def _of_replica_set(replica_set: Owner, owners: Owners) -> Iterator[Moved]:
+    deployment = next((it for it in replica_set.metadata.owner_references if it.kind == "Deployment"), None)
+    if deployment is None:  # nobody's, or of something that we know nothing of: an Argo Rollout has no replicas for us
+        yield Moved(f"replica_set_{replica_set.name}", _share_of(replica_set))
+        return
+    owner = owners(replica_set.namespace, "Deployment", deployment.name)
+    if owner is not None:
+        yield Moved(f"deployment_{owner.name}", _share_of(owner))
 
 
-def _found(owners: Owners, namespace: str, kind: str, name: str) -> RawObject:
-    found = owners(namespace, kind, name)
-    if found is None:
-        raise OwnerUnknown(f"there is no {kind} {namespace}/{name}")
-    return found
-
-
-def _replicas(owner: RawObject) -> int:
-    return _number(owner, "spec", "replicas", 1)
-
-
-def _number(owner: RawObject, part: str, key: str, default: int) -> int:
-    found: Mapping[str, object] = owner.get(part) or {}
-    value = found.get(key)
-    return value if isinstance(value, int) else default
+def _share_of(owner: Owner) -> float:
+    return _share(1 if owner.spec.replicas is None else owner.spec.replicas)
 
 
 def _share(number: int) -> float:

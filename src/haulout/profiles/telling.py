@@ -1,32 +1,70 @@
 """What people are told about profiles: events, as the SAP maintenance-controller tells them, and the log.
 
-Failures are Warnings. One that is the same as before is logged once; the recorder counts the events.
+Failures are Warnings. One that is the same as before is logged once; the recorder counts the events. What goes on
+failing without anything else happening is told again every few minutes, so that it stays to be seen.
 """
 
 import logging
+from datetime import timedelta
+from typing import NamedTuple
 
+from haulout.core.clock import Clock
+from haulout.drain.ladder import Rung
 from haulout.errors import Conflict, HauloutError, ServerFailure, TooManyRequests, Unreachable
 from haulout.kube.events import EventRecorder, EventType, reference
-from haulout.kube.objects import Node
-from haulout.kube.resources import NODES
+from haulout.kube.objects import Node, Pod
+from haulout.kube.resources import NODES, PODS
 from haulout.profiles.plugin import State
 from haulout.profiles.steps import ProfileReport
+from haulout.profiles.tallies import Tallies
 
 log = logging.getLogger(__name__)
 
 _ACTION = "ChangeMaintenanceState"
 _PASSING = (Conflict, ServerFailure, TooManyRequests, Unreachable)  # is over by itself, mostly
-_FAILING = " "  # instead of the name of a profile: no profile has it
-_UNREADABLE = "MaintenanceDataUnreadable"
+_UNREADABLE_DATA = "MaintenanceDataUnreadable"
 _STATES = frozenset(map(str, State))
+_TOLD_AGAIN_AFTER = timedelta(minutes=5)
+_UNREADABLE, _FAILING = "", " "  # instead of the name of a profile: no profile has it
+
+
+class _Leaving(NamedTuple):
+    type: EventType
+    reason: str
+    note: str
+
+
+# The first and the last are the SAP maintenance-controller's. It deletes no pod that its budget keeps.
+_LEAVING = {
+    Rung.EVICT: _Leaving("Normal", "Evicting", "Evicting pod during node drain"),
+    Rung.DELETE: _Leaving("Warning", "Deleting", "Deleting pod during node drain, whatever its disruption budget says"),
+    Rung.KILL: _Leaving("Normal", "ForceDeleting", "Force deleting pod that exceeded grace period during node drain"),
+}
+
+
+class _Failure(NamedTuple):
+    """What was told last of a node and a profile."""
+
+    problem: str
+    at: float
 
 
 class Teller:
-    """Tells of nodes and their profiles."""
+    """Tells of nodes and their profiles; of pods by a recorder of their own, as there are many of them."""
 
-    def __init__(self, events: EventRecorder) -> None:
+    def __init__(
+        self,
+        events: EventRecorder,
+        *,
+        clock: Clock,
+        about_pods: EventRecorder | None = None,
+        tallies: Tallies | None = None,
+    ) -> None:
         self._events = events
-        self._failures: dict[tuple[str, str], str] = {}  # by node and profile: what was told last
+        self._clock = clock
+        self._about_pods = about_pods or events
+        self._tallies = tallies or Tallies()
+        self._failures: dict[tuple[str, str], _Failure] = {}  # by node and profile
 
     def tell(self, node: Node, report: ProfileReport) -> None:
         """Tell what a step did to one profile of a node."""
@@ -37,46 +75,81 @@ class Teller:
             log.info("profile %s of node %s: %s -> %s", report.name, node.name, report.state, report.next, extra=extra)
         self._tell_failure(node, report, extra)
 
+    def fails_on(self, node: Node, report: ProfileReport) -> None:
+        """Tell that a profile fails again, for the same reason: it counts, and is an event once in a while."""
+        if not report.failed:
+            return
+        self._tallies.failures.add(report.name)
+        told = self._failures.get((node.name, report.name))
+        if told is None or self._clock.monotonic() - told.at >= _TOLD_AGAIN_AFTER.total_seconds():
+            self._record_failure(node, report)
+
     def _tell_failure(self, node: Node, report: ProfileReport, extra: dict[str, str]) -> None:
         key = node.name, report.name
         if not report.error:
             self._failures.pop(key, None)
             return
+        told = self._failures.get(key)
+        if told is None or told.problem != report.error:
+            log.warning("profile %s of node %s: %s", report.name, node.name, report.error, extra=extra)
+            if report.state not in _STATES:
+                self._record(node, "Warning", _UNREADABLE_DATA, f"profile {report.name} is left alone: {report.error}")
+        if report.failed:
+            self._tallies.failures.add(report.name)
+        self._record_failure(node, report)
+
+    def _record_failure(self, node: Node, report: ProfileReport) -> None:
+        self._failures[node.name, report.name] = _Failure(report.error, self._clock.monotonic())
         if report.failed:
             note = f"{report.failed} for profile {report.name}: Will stay in {report.state} state"
             self._record(node, "Warning", "ChangeMaintenanceStateFailed", note)
-        if self._failures.get(key) == report.error:
-            return
-        self._failures[key] = report.error
-        log.warning("profile %s of node %s: %s", report.name, node.name, report.error, extra=extra)
-        if report.state not in _STATES:
-            self._record(node, "Warning", _UNREADABLE, f"profile {report.name} is left alone: {report.error}")
+
+    # The node as a whole
 
     def unreadable(self, node: Node, problem: str) -> None:
         """Tell that the data of a node cannot be read, so that nothing is done about it."""
-        key = node.name, ""
-        if self._failures.get(key) == problem:
-            return
-        self._failures[key] = problem
-        self._record(node, "Warning", _UNREADABLE, problem)
-        log.warning("node %s is left alone: %s", node.name, problem, extra={"node": node.name})
+        if self._is_news(node, _UNREADABLE, problem):
+            self._record(node, "Warning", _UNREADABLE_DATA, problem)
+            log.warning("node %s is left alone: %s", node.name, problem, extra={"node": node.name})
 
     def readable(self, node: str) -> None:
         """Note that the data of a node can be read."""
-        self._failures.pop((node, ""), None)
+        self._failures.pop((node, _UNREADABLE), None)
 
     def fails(self, node: Node, error: Exception) -> str:
         """Tell that a step of a node could not be taken, and return why; what passes by itself makes no event."""
         problem = str(error) if isinstance(error, HauloutError) else f"a defect in the operator: {error!r}"
         why = f"nothing is done about the node for now: {problem}"
-        if not isinstance(error, _PASSING) and self._failures.get((node.name, _FAILING)) != why:
-            self._failures[node.name, _FAILING] = why
-            self._record(node, "Warning", "MaintenanceStepFailed", why)
+        if not isinstance(error, _PASSING) and self._is_news(node, _FAILING, why):
+            self._record(node, "Warning", "MaintenanceStepFailed", why)  # the queue logs it
         return why
 
     def works(self, node: str) -> None:
         """Note that steps of a node can be taken."""
         self._failures.pop((node, _FAILING), None)
+
+    def _is_news(self, node: Node, kind: str, problem: str) -> bool:
+        """Tell whether this was not told of a node lately, and take note of it."""
+        key, now = (node.name, kind), self._clock.monotonic()
+        told = self._failures.get(key)
+        if told is not None and told.problem == problem and now - told.at < _TOLD_AGAIN_AFTER.total_seconds():
+            return False
+        self._failures[key] = _Failure(problem, now)
+        return True
+
+    # What else happens
+
+    def leaves(self, node: Node, pod: Pod, rung: Rung) -> None:
+        """Tell that a pod is made to leave a node."""
+        said = _LEAVING[rung]
+        self._about_pods.record(
+            reference(PODS, pod),
+            type=said.type,
+            reason=said.reason,
+            note=said.note,
+            action="Drain",
+            related=reference(NODES, node),
+        )
 
     def not_sent(self, node: Node, instance: str, problem: str) -> None:
         """Tell that a notification could not be sent."""

@@ -80,7 +80,7 @@ class Why(_Value, frozen=True):
     at: datetime | None  # the moment of which this is true
     profiles: tuple[ProfileWhy, ...] = ()
     problem: str = ""  # why nothing at all is done about it
-    next_look: datetime | None = None  # whatever happens
+    next_look: datetime | msgspec.UnsetType | None = None  # whatever happens; unset: it is not told
     wakes_on: tuple[str, ...] = ()  # topics, beside changes of the node itself
     asks_every: str | None = None  # how often the operator asks the outside for this node; None: it does not
     notes: tuple[str, ...] = ()
@@ -245,6 +245,7 @@ class _Transition(msgspec.Struct, frozen=True):
     target: str = ""
     chain: _Chain = _Chain()
     error: str = ""
+    veto: str = ""
 
 
 class _Applied(msgspec.Struct, frozen=True):
@@ -253,16 +254,21 @@ class _Applied(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class _Profile(msgspec.Struct, frozen=True):
+class _Profile(msgspec.Struct, frozen=True, rename="camel"):
     name: str
     state: str = ""
+    waits_for: str = ""
     applied: _Applied = _Applied()
 
 
-class _Node(msgspec.Struct, frozen=True):
+class _Node(msgspec.Struct, frozen=True, rename="camel"):
     node: str
     profiles: tuple[_Profile, ...] | None = None
     updated: datetime | None = None
+    next_look: datetime | msgspec.UnsetType | None = msgspec.UNSET  # the Go controller does not tell
+    wakes_on: tuple[str, ...] = ()
+    asks_every: str | None = None
+    problem: str = ""
 
 
 def heard(body: bytes, name: str) -> Why | None:
@@ -277,12 +283,21 @@ def heard(body: bytes, name: str) -> Why | None:
             configured=True,
             state=it.state,
             next=it.applied.next,
+            waits_for=it.waits_for,
             error=it.applied.error,
             transitions=tuple(map(_heard_transition, it.applied.transitions or ())),
         )
         for it in node.profiles or ()
     )
-    return Why(node=name, at=node.updated, profiles=profiles)
+    return Why(
+        node=name,
+        at=node.updated,
+        profiles=profiles,
+        problem=node.problem,
+        next_look=node.next_look,
+        wakes_on=node.wakes_on,
+        asks_every=node.asks_every,
+    )
 
 
 def _heard_transition(it: _Transition) -> TransitionWhy:
@@ -293,7 +308,7 @@ def _heard_transition(it: _Transition) -> TransitionWhy:
         expression=it.chain.expression,
         passed=it.passed,
         chain_passed=it.chain.passed,
-        veto="probably another profile has the node in maintenance" if is_vetoed else "",
+        veto=it.veto or ("probably another profile has the node in maintenance" if is_vetoed else ""),
         error=it.error,
         checks=tuple(_heard_check(name, plugin) for name, plugin in plugins.items()),
         remedies=_remedies(it.chain.expression, {name: plugin.passed for name, plugin in plugins.items()}),

@@ -97,8 +97,8 @@ class InfoServer:
         """Wait until the numbers have been read once more, so that the last ones are not lost; not for ever."""
         self._scraped.clear()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(within.total_seconds()):
-                await self._scraped.wait()
+            # Not asyncio.timeout: in Python 3.11 it does not raise TimeoutError in a task that is being cancelled.
+            await asyncio.wait_for(self._scraped.wait(), within.total_seconds())
 
     async def _info(self, request: web.Request) -> web.Response:
         infos = self._infos()

@@ -6,7 +6,7 @@ which dashboards and alerts know, do not.
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector, generate_latest
 
@@ -18,10 +18,10 @@ _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
 class Exposition:
-    """Writes tallies, and what is known of this process."""
+    """Writes tallies, as they are whenever it is asked, and what is known of this process."""
 
-    def __init__(self, tallies: Iterable[Tally]) -> None:
-        self._tallies = tuple(tallies)
+    def __init__(self, tallies: Callable[[], Iterable[Tally]]) -> None:
+        self._tallies = tallies
         self._process = CollectorRegistry()
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
@@ -29,11 +29,13 @@ class Exposition:
 
     def text(self) -> bytes:
         """Return all numbers as they are now."""
-        lines = "".join(f"{line}\n" for tally in self._tallies for line in _lines(tally))
+        lines = "".join(f"{line}\n" for tally in self._tallies() for line in _lines(tally))
         return lines.encode() + generate_latest(self._process)
 
 
 def _lines(tally: Tally) -> Iterator[str]:
+    if not tally.values:
+        return
     yield f"# HELP {tally.name} {tally.help}"
     yield f"# TYPE {tally.name} {tally.kind}"
     for values, number in sorted(tally.values.items()):

@@ -1,6 +1,7 @@
 """`haulout maintenance-controller` takes what a Deployment of the SAP maintenance-controller passes."""
 
 import logging
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from haulout.cli import main, operate
 from haulout.cli.goflags import Flag, parse
 from haulout.errors import UsageError
+from haulout.web.listening import Address
 
 FLAGS = {"addr": Flag(":80", ""), "devel": Flag(default=True, help="")}
 
@@ -63,20 +65,32 @@ def test_the_flags_of_the_published_chart_start_the_operator(
     assert call("--enable-leader-election", "--metrics-addr=:8080", "-health-addr", ":9081", "--zap-devel=false") == 0
     (how,) = started
     assert how["wishes"].health_port == 9081
+    assert (how["wishes"].metrics, how["wishes"].lingers) == (Address(8080), timedelta(seconds=65))
     assert (how["context"], how["kubeconfig"], how["as_json"]) == ("prod", None, True)
     assert (how["config"], how["level"]) == (Path("config/maintenance.yaml"), logging.INFO)
 
 
 def test_what_is_typed_wins(started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONTEXT", "prod")
-    assert call("-kubecontext=test", "-zap-log-level=3", "-zap-encoder", "console", "-config", "a.yaml") == 0
+    where = ("-metrics-addr=127.0.0.1:80", "-metrics-timeout=1m")
+    assert call("-kubecontext=test", "-zap-log-level=3", "-zap-encoder", "console", "-config", "a.yaml", *where) == 0
     (how,) = started
+    assert (how["wishes"].metrics, how["wishes"].lingers) == (Address(80, "127.0.0.1"), timedelta(minutes=1))
     assert (how["context"], how["as_json"], how["config"]) == ("test", False, Path("a.yaml"))
     assert how["level"] == logging.DEBUG
 
 
 @pytest.mark.parametrize(
-    "args", [["-x"], ["-health-addr=8x"], ["-zap-encoder=xml"], ["-zap-log-level=-1"], ["-enable-esx-maintenance"]]
+    "args",
+    [
+        ["-x"],
+        ["-health-addr=8x"],
+        ["-metrics-addr=8080"],
+        ["-metrics-timeout=65"],
+        ["-zap-encoder=xml"],
+        ["-zap-log-level=-1"],
+        ["-enable-esx-maintenance"],
+    ],
 )
 def test_what_cannot_be_done_is_refused(started: list[dict[str, Any]], args: list[str]) -> None:
     assert call(*args) == 2

@@ -135,7 +135,7 @@ async def test_what_time_alone_changes_is_told_with_its_instant(clock: Clock) ->
         since = clock.now().replace(microsecond=0)
         await stand(town, "n1", "maintenance-required", since=since)
         found = await judge(town.client, CONFIGURATION, "n1", outside=None)
-        assert found.next_look is not None
+        assert isinstance(found.next_look, datetime)
         assert timedelta(minutes=10) <= found.next_look - since < timedelta(minutes=10, seconds=1)
         assert found.profiles[0].since == since
         assert f"Next look: {since + timedelta(minutes=10):%Y-%m-%d %H:%M:%S} UTC, in 9m5" in text(found)
@@ -313,6 +313,33 @@ def test_what_a_controller_says_about_a_node_is_told_likewise() -> None:
     assert "profile flatcar: operational\n  NO to maintenance-required when reboot_needed\n" in shown
     assert "      -- reboot_needed  hasAnnotation does not pass: there is none\n" in shown
     assert "      it would pass if reboot_needed passed" in shown
+    assert "Next look" not in shown  # the Go controller does not tell
+    assert "nextLook" not in json.loads(why_text.as_json(found))
+
+
+def told(body: bytes) -> str:
+    """Return what is shown of what an operator says about n1."""
+    found = heard(body, "n1")
+    assert found is not None
+    return text(found)
+
+
+def test_what_our_operator_says_beside_is_told_too() -> None:
+    profile = b'{"name":"os","state":"operational","waitsFor":"2 of 3 pods have left","applied":{"transitions":['
+    way = b'{"passed":false,"target":"in-maintenance","veto":"no room","chain":{"passed":true,"expression":"a"}}'
+    more = b'"updated":"2024-05-01T10:00:00Z","nextLook":NEXT,"wakesOn":["room"],"asksEvery":"30s","problem":""'
+    body = b'[{"node":"n1","profiles":[' + profile + way + b"]}}]," + more + b"}]"
+    shown = told(body.replace(b"NEXT", b'"2024-05-01T11:00:00Z"'))
+    assert "  ?? on its way: 2 of 3 pods have left\n" in shown
+    assert "      NO no room\n" in shown
+    assert "Next look: 2024-05-01 11:00:00 UTC, in 1h0m, or earlier when\n  - the node itself changes\n" in shown
+    assert "  - a node leaves maintenance\n  - an answer from outside changes (it is asked for every 30s)" in shown
+    assert "Next look: when\n  - the node itself changes\n" in told(body.replace(b"NEXT", b"null"))
+
+
+def test_a_node_that_our_operator_leaves_alone_is_told_with_the_reason() -> None:
+    body = b'[{"node":"n1","profiles":[],"updated":"2024-05-01T10:00:00Z","nextLook":null,"problem":"data is foreign"}]'
+    assert told(body) == "Node n1, as of 2024-05-01 10:00:00 UTC\ndata is foreign"
 
 
 @pytest.mark.parametrize("body", [INFO, b"null", b"[]"])

@@ -477,9 +477,14 @@ async def test_a_blocked_pod_is_deleted_and_a_hanging_one_killed_on_time(clock: 
         await town.run_pods("cart", 1, on="n1", stop=1, grace=60)
         town.put(a_budget("cart", app="cart", minAvailable=1))
         await town.run_pods("hang", 1, on="n1", acts={"hang": "true"}, grace=20)
-        running = town.start(town.new_drain("n1", policy))
+        asked: list[tuple[str, str]] = []
+        drain = town.new_drain("n1", policy, on_asked=lambda pod, rung: asked.append((pod.name, rung)))
+        running = town.start(drain)
         began = clock.now()
         assert (await running).is_drained
+        assert len(town.evictions()) > 10
+        # Each is told once, though it was asked again and again.
+        assert asked == [("cart-00", "evict"), ("hang-00", "evict"), ("hang-00", "kill"), ("cart-00", "delete")]
         gone = {it.path.rpartition("/")[2]: it.at - began for it in town.api.history if it.after is None}
         assert timedelta(minutes=5) <= gone["hang-00"] < timedelta(minutes=5, seconds=2)
         assert timedelta(minutes=10) <= gone["cart-00"] < timedelta(minutes=10, seconds=3)

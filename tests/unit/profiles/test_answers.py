@@ -25,6 +25,7 @@ class World:
     takes: timedelta = timedelta()
     asked: list[str] = field(default_factory=list)
     woken: list[str] = field(default_factory=list)
+    failing: list[str] = field(default_factory=list)
     nodes: set[str] = field(default_factory=lambda: {"n1", "n2", "n3"})
 
 
@@ -53,6 +54,7 @@ async def answering(world: World) -> AsyncIterator[Answers]:
         clock=world.clock,
         random=Random(1),
         wake=world.woken.append,
+        fails_on=world.failing.append,
         exists=world.nodes.__contains__,
     )
     answers.allow_age(AGE)
@@ -143,3 +145,27 @@ async def test_a_shorter_age_in_an_edited_file_counts_at_once(clock: Clock) -> N
         answers.allow_age(5 * SECOND)
         await clock.sleep(SECOND)
         assert world.asked == ["up", "up"]
+
+
+async def test_trouble_that_goes_on_is_told_of_each_node_each_time(clock: Clock) -> None:
+    world = World(clock, says=OutsideError("down"))
+    async with answering(world) as answers:
+        for node in ("n1", "n2"):
+            answers.answer(node, Asked())
+        await clock.sleep(SECOND)
+        assert (world.woken, world.failing) == (["n1", "n2"], [])
+        await clock.sleep(2 * AGE)
+        assert (world.woken, world.failing) == (["n1", "n2"], ["n1", "n2"] * 2)
+        world.says = 1
+        await clock.sleep(2 * AGE)
+        assert (len(world.woken), len(world.failing)) == (4, 4)
+
+
+async def test_how_often_the_outside_is_asked_for_a_node_is_known(clock: Clock) -> None:
+    async with answering(World(clock)) as answers:
+        assert answers.asked_every("n1") is None
+        answers.answer("n1", Asked())
+        answers.answer("n1", Asked("often", every=SECOND))
+        assert answers.asked_every("n1") == SECOND
+        answers.begin("n1")
+        assert answers.asked_every("n1") is None

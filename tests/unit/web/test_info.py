@@ -118,7 +118,7 @@ async def test_numbers_are_told_under_the_names_that_dashboards_know() -> None:
     tallies.shuffles_per_replica.add("deployment_web", "os", amount=0.5)
     tallies.failures.add('a "quoted"\nname\\')
     tallies.configuration_is_good.set(to=1)
-    async with serving([], metrics=Exposition(tallies.all()).text) as (_, url):
+    async with serving([], metrics=Exposition(tallies.all).text) as (_, url):
         status, headers, body = await get(url + "/metrics")
     assert (status, headers["content-type"]) == (200, CONTENT_TYPE)
     own, _, process = body.decode().partition("# HELP process_")

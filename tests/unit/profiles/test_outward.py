@@ -1,0 +1,267 @@
+"""What the controller lets others know: events about pods, numbers about drains, and why nothing happens."""
+
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.kube.objects import RawObject
+from haulout.profiles.controller import Controller
+from haulout.profiles.info import as_json
+from haulout.profiles.plugin import PROFILE_LABEL, State
+from haulout.profiles.why import heard
+from haulout.sandbox.nodes import Delays
+from support.builders import a_namespace, a_pod
+from support.clusters import ClusterPlan, a_cluster
+from support.live import SandboxCluster
+from support.profiling import HOME, annotate, events, invariants, label, operating, state, told
+
+OPERATIONAL, REQUIRED, MAINTAINED = State
+
+FILE = """
+intervals: {requeue: 5m}
+instances:
+  check:
+  - {name: wanted, type: hasLabel, config: {key: wanted}}
+  - {name: room, type: maxMaintenance, config: {max: 1}}
+  - {name: longer, type: wait, config: {duration: 1h}}
+  trigger:
+  - {name: drain, type: eviction, config: {action: drain, FORCE}}
+  - {name: uncordon, type: eviction, config: {action: uncordon}}
+profiles:
+- name: before
+  operational:
+    transitions: [{check: wanted && room, trigger: drain, next: in-maintenance}]
+  in-maintenance:
+    transitions: [{check: "!wanted", trigger: uncordon, next: operational}]
+- name: after
+  operational:
+    transitions: [{check: wanted, next: maintenance-required}]
+  maintenance-required:
+    transitions: [{check: longer, next: in-maintenance}]
+  in-maintenance:
+    enter: drain
+    transitions: [{check: "!wanted", trigger: uncordon, next: operational}]
+"""
+GENTLE = FILE.replace("FORCE", "forceEviction: false")
+FORCEFUL = FILE.replace("FORCE", "forceEviction: true, evictionTimeout: 10m, deletionTimeout: 5m")
+
+
+def about_pods(cluster: SandboxCluster) -> list[RawObject]:
+    """Return the events about pods that are ours, as the core API tells them."""
+    found = [it for it in cluster.all("events").values() if it.get("reportingComponent") == "maintenance"]
+    return [it for it in found if it["involvedObject"]["kind"] == "Pod"]
+
+
+def reasons(cluster: SandboxCluster) -> dict[str, list[str]]:
+    """Return by pod why there is an event about it, in order."""
+    found: dict[str, list[str]] = {}
+    for it in sorted(about_pods(cluster), key=lambda it: str(it["eventTime"])):
+        found.setdefault(it["involvedObject"]["name"], []).append(it["reason"])
+    return found
+
+
+def a_site(clock: Clock, *objects: RawObject, nodes: int = 2) -> ClusterPlan:
+    plan = a_cluster(clock).with_nodes(nodes).upholding(*invariants(most=1))
+    return plan.with_objects(a_namespace(HOME), *objects)
+
+
+async def want(cluster: SandboxCluster, node: str, profile: str) -> None:
+    await label(cluster, node, {PROFILE_LABEL: profile, "wanted": ""})
+
+
+async def become(cluster: SandboxCluster, node: str, wanted: str, **within: Any) -> None:
+    await cluster.eventually(lambda: state(cluster, node), becomes=wanted, **within)
+
+
+# Pods
+
+
+async def test_a_pod_that_is_evicted_has_one_event_however_often_it_is_asked(clock: Clock) -> None:
+    pods = [a_pod("shop/free", on="n1")]
+    plan = a_site(clock, *pods, nodes=1).with_deployment("shop/kept", replicas=1, budget=1)
+    async with plan.on_the_sandbox() as cluster:
+        cluster.run(operating(GENTLE))
+        await want(cluster, "n1", "before")
+        await cluster.pass_time(minutes=20)
+        assert sorted(reasons(cluster).values()) == [["Evicting"], ["Evicting"]]
+        event = next(it for it in about_pods(cluster) if it["involvedObject"]["name"] == "free")
+        assert event["metadata"]["namespace"] == "shop"
+        assert (event["type"], event["action"]) == ("Normal", "Drain")
+        assert event["message"] == "Evicting pod during node drain"
+        assert (event["related"]["kind"], event["related"]["name"]) == ("Node", "n1")
+        assert all(it.get("series") is None for it in about_pods(cluster))
+        await cluster.delete("poddisruptionbudgets", "shop/kept")
+        await become(cluster, "n1", MAINTAINED)
+
+
+async def test_a_pod_that_is_deleted_or_gets_no_more_time_has_an_event_of_that(clock: Clock) -> None:
+    hanging = a_pod("shop/hangs", on="n1", act={"hang": "true"}, grace=20)
+    plan = a_site(clock, hanging, nodes=1).with_deployment("shop/kept", replicas=1, budget=1)
+    async with plan.on_the_sandbox() as cluster:
+        cluster.run(operating(FORCEFUL))
+        await want(cluster, "n1", "before")
+        await become(cluster, "n1", MAINTAINED, within=timedelta(minutes=30))
+        found = reasons(cluster)
+        assert found.pop("hangs") == ["Evicting", "ForceDeleting"]
+        assert list(found.values()) == [["Evicting", "Deleting"]]
+        notes = {it["reason"]: (it["type"], it["message"]) for it in about_pods(cluster)}
+        assert notes["ForceDeleting"] == (
+            "Normal",
+            "Force deleting pod that exceeded grace period during node drain",
+        )
+        assert notes["Deleting"][0] == "Warning"
+
+
+# Numbers
+
+
+def watching(seen: list[Controller]) -> Callable[[Controller], object]:
+    return seen.append
+
+
+def shuffled(seen: list[Controller], profile: str) -> dict[str, float]:
+    """Return how many pods of whom were counted, over all lives of the operator."""
+    found: Counter[str] = Counter()
+    for controller in seen:
+        counted = controller.tallies.shuffles.values
+        found.update({owner: int(number) for (owner, of), number in counted.items() if of == profile})
+    return dict(found)
+
+
+@pytest.mark.parametrize(("profile", "takes"), [("before", timedelta(minutes=5)), ("after", timedelta(hours=2))])
+async def test_pods_are_counted_before_a_drain_makes_them_leave(clock: Clock, profile: str, takes: timedelta) -> None:
+    seen: list[Controller] = []
+    plan = a_site(clock, nodes=1).with_deployment("shop/web", replicas=3).with_daemon_set("shop/log")
+    plan = plan.with_stateful_set("shop/db", replicas=2)
+    async with plan.on_the_sandbox() as cluster:
+        cluster.run(operating(GENTLE, seen=watching(seen)))
+        await want(cluster, "n1", profile)
+        await become(cluster, "n1", MAINTAINED, within=takes)
+        counted = {"deployment_web": 3, "daemon_set_log": 1, "stateful_set_db": 2}
+        await cluster.eventually(lambda: shuffled(seen, profile), becomes=counted)
+        await label(cluster, "n1", {"noise": "1"})
+        await cluster.pass_time(minutes=10)
+        assert shuffled(seen, profile) == counted
+        await label(cluster, "n1", {"wanted": None})
+        await become(cluster, "n1", OPERATIONAL)
+        assert shuffled(seen, profile) == counted
+
+
+@pytest.mark.parametrize(("seconds", "counted"), [(3, {"deployment_web": 2}), (60, {})])
+async def test_a_drain_waits_a_moment_for_its_pods_to_be_counted(
+    clock: Clock, seconds: int, counted: dict[str, int]
+) -> None:
+    seen: list[Controller] = []
+    plan = a_site(clock, nodes=1).with_deployment("shop/web", replicas=2).with_delays(Delays.none())
+    async with plan.on_the_sandbox() as cluster:
+        process = cluster.run(operating(GENTLE, seen=watching(seen)))
+        await become(cluster, "n1", OPERATIONAL)
+        await cluster.cordon("n1")
+        # The first list is that of who counts; the drain watches, and lists when all seem to be gone.
+        process.transport.faults.slow(timedelta(seconds=seconds), method="GET", path="/api/v1/pods", times=1)
+        await want(cluster, "n1", "before")
+        await become(cluster, "n1", MAINTAINED, within=timedelta(seconds=50))
+        await cluster.pass_time(minutes=2)
+        assert shuffled(seen, "before") == counted
+
+
+async def test_series_exist_before_anything_is_counted(clock: Clock) -> None:
+    seen: list[Controller] = []
+    async with a_site(clock, nodes=1).with_deployment("shop/web", replicas=3).on_the_sandbox() as cluster:
+        cluster.run(operating(GENTLE, seen=watching(seen)))
+        await want(cluster, "n1", "after")
+        await become(cluster, "n1", REQUIRED)
+        await cluster.eventually(lambda: shuffled(seen, "after"), becomes={"deployment_web": 0})
+
+
+async def test_a_successor_does_not_count_what_was_counted(clock: Clock) -> None:
+    seen: list[Controller] = []
+    plan = a_site(clock, nodes=1).with_deployment("shop/web", replicas=2, budget=2)
+    async with plan.on_the_sandbox() as cluster:
+        life = cluster.run(operating(GENTLE, seen=watching(seen)))
+        await want(cluster, "n1", "before")
+        await cluster.eventually(lambda: shuffled(seen, "before"), becomes={"deployment_web": 2})
+        life.kill()
+        life.start()
+        await cluster.delete("poddisruptionbudgets", "shop/web")
+        await become(cluster, "n1", MAINTAINED)
+        assert len(seen) == 2
+        assert shuffled(seen, "before") == {"deployment_web": 2}
+
+
+async def test_owners_that_may_not_be_seen_are_not_counted_and_nothing_else_suffers(clock: Clock) -> None:
+    seen: list[Controller] = []
+    async with a_site(clock, nodes=1).with_deployment("shop/web", replicas=2).on_the_sandbox() as cluster:
+        process = cluster.run(operating(GENTLE, seen=watching(seen)))
+        process.transport.faults.before(answer=403, method="GET", path="/replicasets/", times=None)
+        await want(cluster, "n1", "before")
+        await become(cluster, "n1", MAINTAINED, within=timedelta(seconds=60))
+        assert shuffled(seen, "before") == {}
+
+
+async def test_idle_nodes_cost_no_requests_for_numbers(clock: Clock) -> None:
+    async with a_site(clock, nodes=1).with_deployment("shop/web", replicas=2).on_the_sandbox() as cluster:
+        process = cluster.run(operating(GENTLE))
+        await become(cluster, "n1", OPERATIONAL)
+        before = len(process.transport.requests)
+        await cluster.pass_time(hours=1)
+        others = [it for it in process.transport.requests[before:] if "watch" not in str(it)]
+        assert others == []
+
+
+# Nodes that cannot be changed
+
+
+@pytest.mark.parametrize("status", [403, 422])
+async def test_a_node_that_may_not_be_changed_says_so_and_others_get_its_slot(clock: Clock, status: int) -> None:
+    seen: list[Controller] = []
+    async with a_site(clock).on_the_sandbox() as cluster:
+        process = cluster.run(operating(GENTLE, seen=watching(seen)))
+        await become(cluster, "n1", OPERATIONAL)
+        rule = process.transport.faults.before(answer=status, method="PATCH", path="/nodes/n1", times=None)
+        await want(cluster, "n1", "before")
+        await cluster.eventually(lambda: events(cluster, "n1"))
+        [event] = told(cluster, "n1")
+        assert (event["type"], event["reason"]) == ("Warning", "MaintenanceStepFailed")
+        assert "nothing is done about the node for now: " in event["message"]
+        raw = as_json(seen[0].info.all(), label_filter=())
+        assert next(it for it in raw if it["node"] == "n1")["problem"] == event["message"]
+        await want(cluster, "n2", "before")
+        await become(cluster, "n2", MAINTAINED)
+        await cluster.pass_time(minutes=20)
+        assert set(events(cluster, "n1")) == {"MaintenanceStepFailed"}
+        assert len(told(cluster, "n1")) <= 5
+        process.transport.faults.lift(rule)
+        await label(cluster, "n2", {"wanted": None})
+        await become(cluster, "n1", MAINTAINED, within=timedelta(minutes=10))
+        raw = as_json(seen[0].info.all(), label_filter=())
+        assert next(it for it in raw if it["node"] == "n1")["problem"] == ""
+
+
+# What is told of decisions
+
+
+async def test_what_is_told_of_a_node_is_understood_by_why(clock: Clock) -> None:
+    seen: list[Controller] = []
+    plan = a_site(clock, nodes=2).with_deployment("shop/kept", replicas=2, budget=2)
+    async with plan.on_the_sandbox() as cluster:
+        cluster.run(operating(GENTLE, seen=watching(seen)))
+        await want(cluster, "n1", "before")
+        await want(cluster, "n2", "before--after")
+        await become(cluster, "n2", REQUIRED)
+        await annotate(cluster, "n2", noise="1")
+        await cluster.pass_time(minutes=1)
+        body = msgspec.json.encode(as_json(seen[0].info.all(), label_filter=()))
+        one, two = heard(body, "n1"), heard(body, "n2")
+        assert one is not None
+        assert two is not None
+        assert one.profiles[0].waits_for.startswith(("0 of", "1 of", "2 of"))
+        assert isinstance(two.next_look, datetime)
+        assert timedelta(minutes=58) < two.next_look - clock.now() < timedelta(hours=1)
+        assert "room" in two.wakes_on
+        assert two.asks_every is None
