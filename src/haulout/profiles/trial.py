@@ -115,11 +115,8 @@ class _Trying:
 
     def _with_one_more(self, name: str, environ: Mapping[str, str], found: _Attempt) -> tuple[_Attempt, str] | None:
         """Return what comes of a value for one more name, and the value; None if none makes it better."""
-        other: tuple[_Attempt, str] | None = None
-        for stand_in in (it.format(name) for it in _STAND_INS):
-            tried = self.load({**environ, name: stand_in})
-            if len(tried.errors) < len(found.errors):
-                return tried, stand_in
-            if other is None and tried.has_others_than(found):
-                other = tried, stand_in
-        return other
+        tried = [(self.load({**environ, name: it}), it) for it in (it.format(name) for it in _STAND_INS)]
+        better = [it for it in tried if len(it[0].errors) < len(found.errors)]
+        if better:  # and of these one that fits: what does not is a warning, too
+            return min(better, key=lambda it: (len(it[0].errors), len(it[0].warnings)))
+        return next((it for it in tried if it[0].has_others_than(found)), None)

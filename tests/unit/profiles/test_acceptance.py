@@ -14,7 +14,6 @@ import pytest
 TESTS = Path(__file__).parents[2]
 _CASE = re.compile(r"\b[CNPISKX]\d\d\b")
 _NAMED = re.compile(r"^test_([cnpiskx]\d\d)_")
-_OVER_HTTP = TESTS / "unit" / "app" / "test_exposing.py"
 
 
 def _numbered(letter: str, last: int) -> Iterator[str]:
@@ -63,8 +62,6 @@ def docstrings() -> str:
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_case_is_tested(case: str) -> None:
-    if "C30" <= case <= "C36" and not _OVER_HTTP.exists():
-        pytest.skip("what is told over HTTP has its tests in a file of its own")
     assert case in set(_CASE.findall(docstrings())), f"no test has {case} in its docstring"
 
 

@@ -86,8 +86,8 @@ class Chat:
 
 def what_it_waits_for(lives: list[Profiles], node: str) -> str:
     """Return what is told about a node that is not where it should be."""
-    known = next((it.info for it in reversed(lives) if it.info is not None), None)
-    found = None if known is None else known.get(node)
+    known = next((it.controller for it in reversed(lives) if it.controller is not None), None)
+    found = None if known is None else known.info.get(node)
     return "" if found is None else "; ".join(it.waits_for for it in found.reports)
 
 
