@@ -339,7 +339,9 @@ class SandboxCluster(LiveCluster):
 
     def run(self, program: Program, *, name: str = "operator") -> Process:
         """Run a program in the cluster, with a wall clock of its own."""
-        clock = VirtualClock() if isinstance(self.clock, VirtualClock) else self.clock
+        clock = self.clock
+        if isinstance(clock, VirtualClock):
+            clock = VirtualClock(clock.now() - timedelta(seconds=clock.monotonic()))
         self.line(name)
         process = self.processes[name] = Process(self.cluster, name, program, clock=clock)
         process.start()
