@@ -1,69 +1,183 @@
-"""The recipes of the cookbook, played from beginning to end: what their pages promise happens, and nothing else."""
+"""Recipes of the cookbook whose stories take minutes, on the sandbox and on a real cluster."""
 
-import asyncio
+import json
+from collections.abc import Callable
 from datetime import timedelta
-from functools import partial
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from support.clusters import Plans
+from support.builders import a_pod
+from support.clusters import ClusterPlan, Plans
 from support.cookbook import (
-    BERLIN,
     acting,
-    all_over,
-    at,
-    berlin,
-    comes_true,
     guests,
+    hasty,
     is_cordoned,
     label,
-    maintenances,
-    most_at_once,
     operate,
-    reboot,
     recipe,
     set_label,
-    set_labels,
     upheld,
     why,
     worker,
 )
 from support.live import LiveCluster
 from support.outside import FakeOutside
-from support.profiled import attach, state
+from support.profiled import annotate, annotation, attach, state, states
 
 OPERATIONAL, REQUIRED, IN_MAINTENANCE = "operational", "maintenance-required", "in-maintenance"
+ROUND = [REQUIRED, IN_MAINTENANCE, OPERATIONAL]
+WANTED, WORK_NOW, APPROVED = "example.com/maintenance", "example.com/maintenance-now", "example.com/approved-by"
+NOTICE, START = "example.com/cloud-maintenance", "example.com/cloud-maintenance-start"
+UPGRADE, SKIP = "nvidia.com/gpu-driver-upgrade-state", "nvidia.com/gpu-driver-upgrade.skip"
+GPU = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "A100", SKIP: "true"}
+
+Recipes = Callable[[str], Path]
 
 
-@pytest.fixture(autouse=True)
-def _sandbox_only(request: pytest.FixtureRequest) -> None:
-    if request.config.getoption("--backend") == "real" and "a_cluster" not in request.fixturenames:
-        pytest.skip("its story takes hours, which only the sandbox can skip")
+@pytest.fixture
+def recipes(request: pytest.FixtureRequest, tmp_path: Path) -> Recipes:
+    """Return where the recipes are; on a real cluster they are hasty."""
+    on_real_time = request.config.getoption("--backend") == "real"
+    return lambda name: hasty(recipe(name), tmp_path) if on_real_time else recipe(name)
 
 
-async def test_os_patching_works_by_night_one_node_of_a_zone_and_two_in_all() -> None:
-    file, outside = recipe("os-patching"), FakeOutside()
-    plan = upheld(at(berlin("2026-01-05 21:30")).with_nodes(6, zones=3), most=2, ours=["example.com/patch-now"])
-    plan = plan.with_deployment("shop/cart", replicas=6, budget=5).with_daemon_set("infra/agent")
+def with_shop(plan: ClusterPlan) -> ClusterPlan:
+    return plan.with_deployment("shop/cart", replicas=2, budget=1).with_daemon_set("infra/agent")
+
+
+async def becomes(cluster: LiveCluster, node: str, wanted: str) -> None:
+    await cluster.eventually(lambda: state(cluster, node), becomes=wanted)
+
+
+# Approval
+
+
+async def test_a_person_approves_one_maintenance_of_one_node(a_cluster: Plans, recipes: Recipes) -> None:
+    file, outside = recipes("approval"), FakeOutside()
+    plan = upheld(with_shop(a_cluster().with_nodes(3)), most=1, ours=[WORK_NOW, APPROVED])
     async with plan.running() as cluster:
 
-        async def patch(node: str) -> None:
-            await reboot(cluster, node)
-            await set_label(cluster, node, "example.com/patches", None)
+        async def work(node: str) -> None:
+            await set_label(cluster, node, WANTED, None)
 
         operate(cluster, file, outside)
-        nodes = list(cluster.all("nodes"))
-        for node in nodes:
-            await attach(cluster, node, "os-patching")
-        await set_labels(cluster, nodes, "example.com/patches", "pending")
-        async with acting(worker(cluster, "example.com/patch-now", "true", patch)):
-            await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
-            assert "timeWindow does not pass" in await why(cluster, file, "n1")
-            await comes_true(cluster, lambda: all_over(cluster, nodes, "example.com/patches"), hours=6)
-        stays = maintenances(cluster)
-        assert stays[0].since.astimezone(BERLIN).strftime("%H:%M") == "22:00"
-        assert most_at_once(stays) == 2
-        assert not any(is_cordoned(cluster, node) or label(cluster, node, "example.com/patch-now") for node in nodes)
-        assert cluster.ready("shop/cart") == 6
+        for node in ("n1", "n2"):
+            await attach(cluster, node, "approval")
+            await set_label(cluster, node, WANTED, "wanted")
+            await becomes(cluster, node, REQUIRED)
+        async with acting(worker(cluster, WORK_NOW, work)):
+            await annotate(cluster, "n1", APPROVED, "ada")
+            await cluster.eventually(lambda: states(cluster, "n1")[-3:], becomes=ROUND)
+            assert not is_cordoned(cluster, "n1")
+            assert (annotation(cluster, "n1", APPROVED), label(cluster, "n1", WORK_NOW)) == (None, None)
+            assert "approved       hasAnnotation does not pass" in await why(cluster, file, "n2")
+            await set_label(cluster, "n1", WANTED, "wanted")
+            await becomes(cluster, "n1", REQUIRED)
+            await cluster.pass_time(seconds=3)
+            assert state(cluster, "n1") == REQUIRED, "an approval is good for once"
+            await set_label(cluster, "n2", WANTED, None)
+            await becomes(cluster, "n2", OPERATIONAL)
+        assert IN_MAINTENANCE not in states(cluster, "n2")
+        asked = [str(it.json["text"]).split()[0] for it in outside.requests]
+        assert sorted(asked) == ["n1", "n1", "n2"]
+
+
+# GPU drivers
+
+
+async def gpu_operator(cluster: LiveCluster, *, fails_on: set[str]) -> None:
+    """Upgrade the drivers of nodes as NVIDIA's GPU Operator does, those that are to be skipped left out."""
+    while True:
+        for name in list(cluster.all("nodes")):
+            if label(cluster, name, UPGRADE) == "upgrade-required" and label(cluster, name, SKIP) != "true":
+                assert guests(cluster, name) == []
+                was_cordoned = is_cordoned(cluster, name)
+                for step in ("cordon-required", "pod-restart-required", "validation-required"):
+                    await set_label(cluster, name, UPGRADE, step)
+                    await cluster.pass_time(seconds=1)
+                if name in fails_on:
+                    await set_label(cluster, name, UPGRADE, "upgrade-failed")
+                    continue
+                if not was_cordoned:
+                    await cluster.uncordon(name)
+                await set_label(cluster, name, UPGRADE, "upgrade-done")
+        await cluster.pass_time(seconds=1)
+
+
+async def test_gpu_drivers_are_upgraded_when_training_is_over_and_not_beside_one_that_failed(
+    a_cluster: Plans, recipes: Recipes
+) -> None:
+    file, outside, broken = recipes("gpu-driver"), FakeOutside(), {"gpu1", "gpu2"}
+    training = a_pod("ml/train", on="gpu1", labels={"example.com/kind": "training"}, act={"run-seconds": "12"})
+    plan = a_cluster().with_nodes(2, named="gpu", labels=GPU).with_nodes(1)
+    plan = upheld(plan.with_daemon_set("infra/agent"), most=1, ours=[SKIP])
+    async with plan.with_objects(training.with_spec(restartPolicy="Never")).running() as cluster:
+        operate(cluster, file, outside)
+        async with acting(gpu_operator(cluster, fails_on=broken)):
+            await set_label(cluster, "gpu1", UPGRADE, "upgrade-required")
+            await becomes(cluster, "gpu1", IN_MAINTENANCE)
+            assert (label(cluster, "gpu1", SKIP), guests(cluster, "gpu1")) == ("true", ["train"])
+            await cluster.eventually(lambda: label(cluster, "gpu1", UPGRADE), becomes="upgrade-failed")
+            await set_label(cluster, "gpu2", UPGRADE, "upgrade-required")
+            await becomes(cluster, "gpu2", REQUIRED)
+            await cluster.pass_time(seconds=3)
+            assert (state(cluster, "gpu1"), state(cluster, "gpu2")) == (IN_MAINTENANCE, REQUIRED)
+            broken.clear()
+            await set_label(cluster, "gpu1", UPGRADE, "upgrade-required")
+            for node in ("gpu1", "gpu2"):
+                await cluster.eventually(lambda node=node: states(cluster, node)[-3:], becomes=ROUND)
+                assert (label(cluster, node, SKIP), is_cordoned(cluster, node)) == ("true", False)
+        assert states(cluster, "n1") == [OPERATIONAL]
+        assert {it.json["node"] for it in outside.requests} == {"gpu1", "gpu2"}
+        assert all("webhook-signature" in it.headers for it in outside.requests)
+
+
+# A cloud's notice
+
+
+async def test_a_node_is_emptied_before_its_cloud_works_on_it_and_given_back_after_that(
+    a_cluster: Plans, recipes: Recipes
+) -> None:
+    file, outside = recipes("cloud-notice"), FakeOutside()
+    plan = upheld(with_shop(a_cluster().with_nodes(2)), ours=[NOTICE, START])
+    async with plan.running() as cluster:
+        operate(cluster, file, outside)
+        await attach(cluster, "n1", "cloud-notice")
+        await annotate(cluster, "n1", START, "2026-01-05T12:00:00Z")
+        await set_label(cluster, "n1", NOTICE, "scheduled")
+        await becomes(cluster, "n1", REQUIRED)
+        assert not is_cordoned(cluster, "n1")
+        await set_label(cluster, "n1", NOTICE, "due")
+        await becomes(cluster, "n1", IN_MAINTENANCE)
+        await cluster.eventually(lambda: guests(cluster, "n1"), becomes=[])
+        await set_label(cluster, "n1", NOTICE, "scheduled")  # the cloud has moved it to another day
+        await becomes(cluster, "n1", REQUIRED)
+        await cluster.eventually(lambda: not is_cordoned(cluster, "n1"))
+        await set_label(cluster, "n1", NOTICE, "due")
+        await becomes(cluster, "n1", IN_MAINTENANCE)
+        cluster.reboot("n1", lasting=timedelta(seconds=2))
+        await cluster.pass_time(seconds=4)
+        await set_label(cluster, "n1", NOTICE, None)
+        await becomes(cluster, "n1", OPERATIONAL)
+        assert (is_cordoned(cluster, "n1"), annotation(cluster, "n1", START)) == (False, None)
+        told = [json.loads(it.body) for it in outside.requests]
+        assert told[0] == {"node": "n1", "state": REQUIRED, "start": "2026-01-05T12:00:00Z"}
+
+
+async def test_a_notice_that_is_taken_back_leaves_the_node_as_it_was(a_cluster: Plans, recipes: Recipes) -> None:
+    async with upheld(a_cluster().with_nodes(1), ours=[NOTICE, START]).running() as cluster:
+        operate(cluster, recipes("cloud-notice"))
+        await attach(cluster, "n1", "cloud-notice")
+        await cluster.cordon("n1")  # by a person, who has their reasons
+        await set_label(cluster, "n1", NOTICE, "scheduled")
+        await becomes(cluster, "n1", REQUIRED)
+        await set_label(cluster, "n1", NOTICE, None)
+        await cluster.eventually(lambda: states(cluster, "n1")[-2:], becomes=[REQUIRED, OPERATIONAL])
+        assert is_cordoned(cluster, "n1")
+        await set_label(cluster, "n1", NOTICE, "due")
+        await becomes(cluster, "n1", IN_MAINTENANCE)
+        await set_label(cluster, "n1", NOTICE, None)
+        await becomes(cluster, "n1", OPERATIONAL)
+        assert is_cordoned(cluster, "n1"), "who has cordoned it is to uncordon it"

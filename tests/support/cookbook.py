@@ -3,7 +3,7 @@
 file = recipe("os-patching")
 async with upheld(at(berlin("2026-01-05 21:00")).with_nodes(6, zones=3), most=2).running() as cluster:
     operate(cluster, file)
-    async with acting(worker(cluster, "example.com/patch-now", "true", patch)):
+    async with acting(worker(cluster, "example.com/patch-now", patch)):
         await set_labels(cluster, ["n1", "n2"], "example.com/patches", "pending")
         await comes_true(cluster, lambda: all_over(cluster, ["n1", "n2"], "example.com/patches"), hours=12)
 
@@ -119,8 +119,8 @@ async def _awaited(actor: Awaitable[None]) -> None:
     await actor
 
 
-async def worker(cluster: LiveCluster, key: str, value: str | None, work: Work) -> None:
-    """Begin to work on each node whose label says that it may be; None: as soon as it has no such label."""
+async def worker(cluster: LiveCluster, key: str, work: Work, *, value: str = "true") -> None:
+    """Begin to work on each node whose label says that it may be; it must be empty by then."""
     busy: set[str] = set()
     async with asyncio.TaskGroup() as group:
         while True:
@@ -159,8 +159,9 @@ async def set_labels(cluster: LiveCluster, nodes: Collection[str], key: str, val
 
 
 def guests(cluster: LiveCluster, node: str) -> list[str]:
-    """Return the pods on a node that a drain has to do with, those that leave included."""
-    pods = [pod for pod in cluster.all("pods").values() if pod["spec"].get("nodeName") == node]
+    """Return the pods on a node that a drain has to do with and that have not ended, those that leave included."""
+    running = [pod for pod in cluster.all("pods").values() if pod["status"]["phase"] not in ("Succeeded", "Failed")]
+    pods = [pod for pod in running if pod["spec"].get("nodeName") == node]
     return [pod["metadata"]["name"] for pod in pods if not is_skipped_by_drains(pod)]
 
 
@@ -198,7 +199,10 @@ def maintenances(cluster: LiveCluster) -> list[Stay]:
 
 def most_at_once(stays: Sequence[Stay]) -> int:
     """Return how many there were at most at the same time."""
-    return max((sum(it.since <= one.since and (it.until is None or one.since < it.until) for it in stays) for one in stays), default=0)
+    return max(
+        (sum(it.since <= one.since and (it.until is None or one.since < it.until) for it in stays) for one in stays),
+        default=0,
+    )
 
 
 async def comes_true(cluster: LiveCluster, look: Callable[[], bool], **within: float) -> None:

@@ -1,0 +1,334 @@
+"""Recipes of the cookbook whose stories take hours: what their pages promise happens, and nothing else.
+
+Those that take minutes are played on a real cluster as well: see `tests/behaviour/test_cookbook.py`.
+"""
+
+import asyncio
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from haulout.errors import OutsideError
+from haulout.sandbox.nodes import Machine
+from support.clusters import ClusterPlan
+from support.cookbook import (
+    BERLIN,
+    acting,
+    all_over,
+    at,
+    berlin,
+    comes_true,
+    guests,
+    is_cordoned,
+    label,
+    maintenances,
+    most_at_once,
+    operate,
+    reboot,
+    recipe,
+    set_label,
+    set_labels,
+    upheld,
+    why,
+    worker,
+)
+from support.live import LiveCluster
+from support.maintaining import blocked_on
+from support.outside import Asked, FakeOutside, FakeSlack, Given
+from support.profiled import attach, state
+
+REQUIRED, IN_MAINTENANCE = "maintenance-required", "in-maintenance"
+PATCHES, PATCH_NOW = "example.com/patches", "example.com/patch-now"
+WANTED, WORK_NOW = "example.com/maintenance", "example.com/maintenance-now"
+
+
+def busy(cluster: LiveCluster) -> list[str]:
+    return [name for name in cluster.all("nodes") if state(cluster, name) == IN_MAINTENANCE]
+
+
+def wall(instant: datetime) -> str:
+    return instant.astimezone(BERLIN).strftime("%H:%M")
+
+
+async def use(cluster: LiveCluster, profile: str) -> list[str]:
+    """Give the profile to all nodes."""
+    nodes = list(cluster.all("nodes"))
+    for node in nodes:
+        await attach(cluster, node, profile)
+    return nodes
+
+
+def assert_given_back(cluster: LiveCluster, nodes: list[str], permit: str) -> None:
+    assert [node for node in nodes if is_cordoned(cluster, node) or label(cluster, node, permit)] == []
+
+
+# OS patching
+
+
+def patched_at(instant: datetime) -> ClusterPlan:
+    plan = upheld(at(instant).with_nodes(6, zones=3), most=2, ours=[PATCH_NOW])
+    return plan.with_deployment("shop/cart", replicas=6, budget=5).with_daemon_set("infra/agent")
+
+
+async def test_os_patching_works_by_night_on_one_node_of_a_zone_and_on_two_in_all() -> None:
+    file, outside = recipe("os-patching"), FakeOutside()
+    async with patched_at(berlin("2026-01-05 21:50")).running() as cluster:
+
+        async def patch(node: str) -> None:
+            await reboot(cluster, node)
+            await set_label(cluster, node, PATCHES, None)
+
+        operate(cluster, file, outside)
+        nodes = await use(cluster, "os-patching")
+        await set_labels(cluster, nodes, PATCHES, "pending")
+        async with acting(worker(cluster, PATCH_NOW, patch)):
+            await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
+            assert "night             timeWindow does not pass" in await why(cluster, file, "n1")
+            await comes_true(cluster, lambda: all_over(cluster, nodes, PATCHES), hours=5)
+        stays = maintenances(cluster)
+        assert (wall(stays[0].since), len(stays), most_at_once(stays)) == ("22:00", 6, 2)
+        zones = {node: str(label(cluster, node, "topology.kubernetes.io/zone")) for node in nodes}
+        assert all(most_at_once([it for it in stays if zones[it.node] == zone]) == 1 for zone in zones.values())
+        assert_given_back(cluster, nodes, PATCH_NOW)
+        assert cluster.ready("shop/cart") == 6
+        told = [json.dumps(it.json) for it in outside.requests]
+        assert len([it for it in told if "n1 is now in-maintenance" in it]) == 1
+        assert len([it for it in told if "n1 is now operational" in it]) == 1
+
+
+async def test_os_patching_does_not_touch_a_node_whose_pods_may_not_leave_until_they_may() -> None:
+    file = recipe("os-patching")
+    plan = upheld(at(berlin("2026-01-06 03:55")).with_nodes(3), ours=[PATCH_NOW])
+    async with plan.with_deployment("shop/cart", replicas=1, budget=1).running() as cluster:
+
+        async def patch(node: str) -> None:
+            await set_label(cluster, node, PATCHES, None)
+
+        operate(cluster, file)
+        nodes = await use(cluster, "os-patching")
+        (held,) = {str(pod["spec"]["nodeName"]) for pod in cluster.pods_of("shop/cart")}
+        await set_label(cluster, held, PATCHES, "pending")
+        async with acting(worker(cluster, PATCH_NOW, patch)):
+            await cluster.eventually(lambda: state(cluster, held), becomes=IN_MAINTENANCE)
+            await cluster.pass_time(minutes=20)
+            await set_labels(cluster, nodes, PATCHES, "pending")
+            await cluster.pass_time(minutes=1)
+            assert (busy(cluster), label(cluster, held, PATCH_NOW), len(guests(cluster, held))) == ([held], None, 1)
+            assert "1 pods have still to leave the node" in await why(cluster, file, held)
+            await cluster.scale("shop/cart", 2)
+            await comes_true(cluster, lambda: state(cluster, held) == "operational", minutes=10)
+            assert len(maintenances(cluster)) == 1, "the night is over: what was begun is finished, nothing is begun"
+            assert state(cluster, next(node for node in nodes if node != held)) == REQUIRED
+
+
+# Kernel reboots
+
+
+class Prometheus:
+    """Says how many alerts fire; takes all else that is sent."""
+
+    def __init__(self) -> None:
+        self.firing = 0
+
+    def __call__(self, asked: Asked) -> Given:
+        if not asked.url.startswith("http://prometheus.monitoring:9090/api/v1/query"):
+            return 200, b"ok"
+        sample = {"metric": {}, "value": [0, str(self.firing)]}
+        return 200, json.dumps({"status": "success", "data": {"resultType": "vector", "result": [sample]}}).encode()
+
+
+async def test_kernel_reboots_stop_at_a_node_that_does_not_come_back() -> None:
+    needed, permit = "example.com/reboot-required", "example.com/reboot-ok"
+    file, prometheus = recipe("kernel-reboot"), Prometheus()
+    outside = FakeOutside(behave=prometheus)
+    plan = upheld(at(berlin("2026-01-06 00:58")).with_nodes(3), most=1, ours=[permit])
+    plan = plan.with_deployment("shop/cart", replicas=3, budget=2).with_daemon_set("infra/agent")
+    async with plan.running() as cluster:
+        lost: list[str] = []
+        found = asyncio.Event()
+
+        async def obey(node: str) -> None:
+            if len(maintenances(cluster)) == 2:
+                lost.append(node)
+                cluster.kill(node)
+                await found.wait()
+            await reboot(cluster, node)
+            await set_label(cluster, node, needed, None)
+
+        operate(cluster, file, outside)
+        nodes = await use(cluster, "kernel-reboot")
+        await set_labels(cluster, nodes, needed, "true")
+        prometheus.firing = 2
+        async with acting(worker(cluster, permit, obey)):
+            await cluster.pass_time(minutes=5)
+            assert busy(cluster) == []
+            assert "no_alert       prometheusInstant does not pass" in await why(cluster, file, "n1", outside)
+            prometheus.firing = 0
+            await comes_true(cluster, lambda: bool(lost), minutes=30)
+            await cluster.pass_time(minutes=35)
+            assert busy(cluster) == lost, "nobody starts while one is away"
+            alarms = [it.json["text"] for it in outside.requests if "slack" in it.url]
+            assert alarms == [f"{lost[0]} has been rebooting for 30 minutes; no other node starts before it is back"]
+            cluster.revive(lost[0])
+            found.set()
+            await comes_true(cluster, lambda: all_over(cluster, nodes, needed), hours=1)
+        assert (len(maintenances(cluster)), most_at_once(maintenances(cluster))) == (3, 1)
+        assert_given_back(cluster, nodes, permit)
+
+
+# Kubelet upgrades
+
+
+async def test_kubelet_upgrades_begin_with_one_node_and_go_on_an_hour_after_it_is_well() -> None:
+    version, upgrade = "example.com/kubelet-version", "example.com/upgrade"
+    file, slack = recipe("kubelet-upgrade"), FakeSlack()
+    pools = {"web": 4, "database": 2}
+    plan = upheld(at(berlin("2026-01-06 10:00")), ours=[upgrade, "example.com/upgrade-first"])
+    for pool, count in pools.items():
+        plan = plan.with_nodes(count, named=pool, labels={"example.com/pool": pool, version: "1.35.2"})
+    async with plan.with_deployment("shop/cart", replicas=6, budget=4).running() as cluster:
+
+        async def work(node: str) -> None:
+            await reboot(cluster, node)
+            await cluster.change("nodes", node, metadata={"labels": {version: "1.36.3", upgrade: "done"}})
+
+        operate(cluster, file, FakeOutside(behave=slack))
+        nodes = await use(cluster, "kubelet-upgrade")
+        await cluster.pass_time(minutes=5)
+        assert busy(cluster) == []
+        await set_label(cluster, "web1", "example.com/upgrade-first", "true")
+        async with acting(worker(cluster, upgrade, work, value="now")):
+            await comes_true(cluster, lambda: state(cluster, "web2") == REQUIRED, hours=1)
+            (first,) = maintenances(cluster)
+            assert (first.node, state(cluster, "web1"), is_cordoned(cluster, "web1")) == ("web1", "operational", False)
+            await cluster.pass_time(minutes=50)
+            await set_label(cluster, "web3", "example.com/stop-upgrades", "")
+            await cluster.pass_time(minutes=20)
+            assert len(maintenances(cluster)) == 1, "somebody has pulled the brake"
+            assert "stopped              anyLabel passes" in await why(cluster, file, "web2")
+            await set_label(cluster, "web3", "example.com/stop-upgrades", None)
+            await comes_true(cluster, lambda: {label(cluster, it, version) for it in nodes} == {"1.36.3"}, hours=4)
+            await comes_true(cluster, lambda: not busy(cluster), hours=1)
+        stays = maintenances(cluster)
+        assert first.until is not None
+        assert all(it.since - first.until > timedelta(hours=1) for it in stays[1:])
+        for pool in pools:
+            assert most_at_once([it for it in stays if it.node.startswith(pool)]) == 1
+        assert most_at_once(stays) == 2
+        assert slack.titles == ["Kubelet upgrade"]
+        assert_given_back(cluster, nodes, upgrade)
+
+
+# Zone by zone
+
+
+async def test_a_zone_waits_until_the_zones_before_it_are_done() -> None:
+    file = recipe("zone-by-zone")
+    machines = tuple(Machine(name=f"{zone}{number}", zone=f"eu-1{zone}") for zone in "abc" for number in range(1, 4))
+    plan = upheld(at(berlin("2026-01-06 10:00")), most=1, ours=[WORK_NOW, "example.com/busy-zone"])
+    plan = replace(plan, machines=machines).with_deployment("shop/cart", replicas=6, budget=5)
+    async with plan.running() as cluster:
+        lost: list[str] = []
+        found = asyncio.Event()
+
+        async def work(node: str) -> None:
+            if len(maintenances(cluster)) == 3:  # the last one of the first zone
+                lost.append(node)
+                cluster.kill(node)
+                await found.wait()
+            await reboot(cluster, node, lasting=timedelta(minutes=1))
+            await set_label(cluster, node, WANTED, None)
+
+        operate(cluster, file)
+        nodes = sorted(cluster.all("nodes"), reverse=True)
+        await set_labels(cluster, nodes, WANTED, "wanted")
+        async with acting(worker(cluster, WORK_NOW, work)):
+            await comes_true(cluster, lambda: bool(lost), hours=1)
+            await cluster.pass_time(minutes=15)
+            assert busy(cluster) == lost
+            assert "zone_a_is_busy       anyLabel passes" in await why(cluster, file, "b1")
+            cluster.revive(lost[0])
+            found.set()
+            await comes_true(cluster, lambda: all_over(cluster, nodes, WANTED), hours=3)
+        assert "".join(it.node[0] for it in maintenances(cluster)) == "aaabbbccc"
+        assert_given_back(cluster, nodes, WORK_NOW)
+        assert not any(label(cluster, node, "example.com/busy-zone") for node in nodes)
+
+
+# Business hours
+
+
+async def test_business_hours_start_a_node_every_half_an_hour_and_none_before_lunch_is_over() -> None:
+    file, outside = recipe("business-hours"), FakeOutside()
+    plan = upheld(at(berlin("2026-01-06 12:50")).with_nodes(3), most=2, ours=[WORK_NOW])
+    async with plan.with_deployment("shop/cart", replicas=3, budget=2).running() as cluster:
+
+        async def work(node: str) -> None:
+            await reboot(cluster, node)
+            await set_label(cluster, node, WANTED, None)
+
+        operate(cluster, file, outside)
+        nodes = await use(cluster, "business-hours")
+        await set_labels(cluster, nodes, WANTED, "wanted")
+        async with acting(worker(cluster, WORK_NOW, work)):
+            await comes_true(cluster, lambda: all_over(cluster, nodes, WANTED), hours=4)
+        assert [wall(it.since) for it in maintenances(cluster)] == ["13:00", "13:30", "14:00"]
+        assert len(outside.letters) == 3, "one for each node, on the day on which it waits"
+        assert_given_back(cluster, nodes, WORK_NOW)
+
+
+@pytest.mark.parametrize(
+    ("when", "why_not"),
+    [
+        ("2026-01-09 13:30", "opens Mon 2026-01-12 09:00"),  # a Friday
+        ("2026-11-24 10:00", "Black Friday"),
+        ("2026-12-31 10:00", "year-end freeze"),
+        ("2026-05-01 10:00", "May 1"),
+    ],
+)
+async def test_business_hours_know_what_is_none(when: str, why_not: str) -> None:
+    file = recipe("business-hours")
+    async with upheld(at(berlin(when)).with_nodes(1)).running() as cluster:
+        operate(cluster, file)
+        await use(cluster, "business-hours")
+        await set_label(cluster, "n1", WANTED, "wanted")
+        await cluster.pass_time(minutes=5)
+        assert state(cluster, "n1") == REQUIRED
+        assert why_not in await why(cluster, file, "n1")
+
+
+# An approval that never comes
+
+
+async def test_who_has_to_approve_is_reminded_and_nothing_else_happens(tmp_path: Path) -> None:
+    """Half an hour stands for the day after which the recipe reminds."""
+    file, outside = tmp_path / "approval.yaml", FakeOutside(answers=[OutsideError("slack is away")])
+    file.write_text(recipe("approval").read_text().replace("interval: 24h", "interval: 30m"))
+    async with upheld(at(berlin("2026-01-06 10:00")).with_nodes(1)).running() as cluster:
+        operate(cluster, file, outside)
+        await use(cluster, "approval")
+        await set_label(cluster, "n1", WANTED, "wanted")
+        await cluster.pass_time(minutes=35)
+        assert (state(cluster, "n1"), is_cordoned(cluster, "n1")) == (REQUIRED, False)
+        asked = [it.json["text"] for it in outside.requests]
+        command = "n1 waits for approval: kubectl annotate node n1 example.com/approved-by=YOU"
+        assert asked == [command] * 3, "one that Slack refused and that came again, and a reminder"
+
+
+# A cloud that does not wait
+
+
+async def test_a_node_is_empty_in_time_even_if_a_budget_says_no() -> None:
+    key = "example.com/cloud-maintenance"
+    plan = upheld(at(berlin("2026-01-06 10:00")).with_nodes(2))
+    async with blocked_on(plan, "n1").running() as cluster:
+        operate(cluster, recipe("cloud-notice"))
+        await use(cluster, "cloud-notice")
+        await set_label(cluster, "n1", key, "due")
+        await cluster.pass_time(minutes=9)
+        assert len(guests(cluster, "n1")) == 1
+        await cluster.pass_time(minutes=4)
+        assert guests(cluster, "n1") == []
