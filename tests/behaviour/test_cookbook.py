@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,10 @@ async def becomes(cluster: LiveCluster, node: str, wanted: str) -> None:
     await cluster.eventually(lambda: state(cluster, node), becomes=wanted)
 
 
+def last_states(cluster: LiveCluster, node: str) -> list[str]:
+    return states(cluster, node)[-len(ROUND) :]
+
+
 # Approval
 
 
@@ -69,7 +74,7 @@ async def test_a_person_approves_one_maintenance_of_one_node(a_cluster: Plans, r
             await becomes(cluster, node, REQUIRED)
         async with acting(worker(cluster, WORK_NOW, work)):
             await annotate(cluster, "n1", APPROVED, "ada")
-            await cluster.eventually(lambda: states(cluster, "n1")[-3:], becomes=ROUND)
+            await cluster.eventually(lambda: last_states(cluster, "n1"), becomes=ROUND)
             assert not is_cordoned(cluster, "n1")
             assert (annotation(cluster, "n1", APPROVED), label(cluster, "n1", WORK_NOW)) == (None, None)
             assert "approved       hasAnnotation does not pass" in await why(cluster, file, "n2")
@@ -127,7 +132,7 @@ async def test_gpu_drivers_are_upgraded_when_training_is_over_and_not_beside_one
             broken.clear()
             await set_label(cluster, "gpu1", UPGRADE, "upgrade-required")
             for node in ("gpu1", "gpu2"):
-                await cluster.eventually(lambda node=node: states(cluster, node)[-3:], becomes=ROUND)
+                await cluster.eventually(partial(last_states, cluster, node), becomes=ROUND)
                 assert (label(cluster, node, SKIP), is_cordoned(cluster, node)) == ("true", False)
         assert states(cluster, "n1") == [OPERATIONAL]
         assert {it.json["node"] for it in outside.requests} == {"gpu1", "gpu2"}
