@@ -147,6 +147,11 @@ class Walk:
         """Set labels of the node."""
         self._set("labels", labels)
 
+    def cordon(self) -> None:
+        """Cordon the node without a mark, as others than we do."""
+        spec = msgspec.structs.replace(self.node.spec, unschedulable=True)
+        self.node = msgspec.structs.replace(self.node, spec=spec)
+
     def subject(self, **more: Any) -> Subject:
         """Return what a step rests on."""
         text = self.node.metadata.annotations.get(DATA_ANNOTATION)

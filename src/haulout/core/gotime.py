@@ -35,6 +35,11 @@ class GoTime:
             return datetime.min.replace(tzinfo=UTC) if self.nanoseconds < 0 else datetime.max.replace(tzinfo=UTC)
 
     @property
+    def is_finer_than_microseconds(self) -> bool:
+        """Tell whether no `datetime` could have been written so."""
+        return self.nanoseconds % 1_000 != 0
+
+    @property
     def is_never(self) -> bool:
         """Tell whether it is Go's zero time, which stands for "never"."""
         return self.nanoseconds == NEVER.nanoseconds

@@ -8,6 +8,9 @@ writes, the Go program reads, and the other way round, byte by byte (in one line
 `<`, `>` and `&` escaped). The Go program refuses members that it does not know; whatever else we want to remember must
 be kept elsewhere.
 
+Who wrote a transition shows in its time: Go's clock has nanoseconds, and ours microseconds. One in a thousand of Go's ends
+in three zeros and is taken for ours.
+
 What cannot be read is a `DataError`. Whoever gets it leaves the annotation alone: somebody put it there.
 """
 
@@ -83,7 +86,12 @@ def write(data: Data) -> str:
 def entries_of(text: str | None) -> dict[str, Entry]:
     """Return what an annotation says about each profile; raises `DataError`."""
     return {
-        name: Entry(current=each.current, previous=each.previous, transition=_instant(each.transition))
+        name: Entry(
+            current=each.current,
+            previous=each.previous,
+            transition=_instant(each.transition),
+            is_foreign=each.transition.is_finer_than_microseconds,
+        )
         for name, each in parse(text).profiles.items()
     }
 

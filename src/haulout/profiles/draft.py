@@ -36,8 +36,11 @@ class Draft:
         """Return a draft without changes."""
         return cls(node, node, now)
 
-    def having(self, effect: Effect, *, owner: str) -> "Draft":
-        """Return it with one more change; effects on anything but the node are none of its business."""
+    def having(self, effect: Effect, *, owner: str, adopting: bool = False) -> "Draft":
+        """Return it with one more change; effects on anything but the node are none of its business.
+
+        With `adopting`, a cordon without a mark was made in the name of `owner`, and goes when `owner` lets go.
+        """
         match effect:
             case SetLabel(key, value):
                 return self.labelled({key: value})
@@ -46,7 +49,7 @@ class Draft:
             case SetFinalizer(name, present):
                 return self._with_finalizer(name, present=present)
             case Cordon():
-                return self._patched(cordon.acquire(self.node, owner, Wishes(), now=self.now))
+                return self._patched(cordon.acquire(self.node, owner, Wishes(), now=self.now, adopting=adopting))
             case Uncordon():
                 return self._uncordoned(owner)
         return self

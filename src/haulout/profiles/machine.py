@@ -208,8 +208,10 @@ class _Walk:
     def _apply(self, effect: object, profile: Profile) -> None:
         owner = f"profile/{profile.name}"
         match effect:
+            case Cordon():
+                self._cordon(profile)
             case Drain(policy):
-                self.draft = self.draft.having(Cordon(), owner=owner)
+                self._cordon(profile)
                 self._drain(profile, policy)
             case PatchHypervisor():
                 if why := self.subject.failed.get(profile.name):
@@ -218,6 +220,15 @@ class _Walk:
                 self.hypervisors.append((profile.name, effect))
             case _:
                 self.draft = self.draft.having(effect, owner=owner)  # type: ignore[arg-type]
+
+    def _cordon(self, profile: Profile) -> None:
+        """Cordon the node; what the SAP maintenance-controller has cordoned for the profile is taken over from it.
+
+        It leaves no mark. Taken for a person's, its cordon would outlast a maintenance that we bring to its end.
+        """
+        entry = self.entries[profile.name]
+        adopting = entry.is_foreign and entry.current != State.OPERATIONAL
+        self.draft = self.draft.having(Cordon(), owner=f"profile/{profile.name}", adopting=adopting)
 
     def _drain(self, profile: Profile, policy: Policy) -> None:
         if not self.draft.before.spec.unschedulable:

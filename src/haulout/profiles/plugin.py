@@ -123,6 +123,7 @@ class Entry:
     current: str
     previous: str
     transition: datetime | None
+    is_foreign: bool = False  # the SAP maintenance-controller has brought it there: see `haulout.profiles.data`
 
 
 @dataclass(frozen=True, slots=True)

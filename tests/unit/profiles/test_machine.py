@@ -472,6 +472,27 @@ def test_what_somebody_wrote_over_our_word_about_transitions_counts_for_nothing(
     assert BEGUN not in walk.node.metadata.annotations
 
 
+@pytest.mark.parametrize(
+    ("moved", "stays_cordoned"),
+    [("2024-05-02T10:00:00.123456789Z", False), ("2024-05-02T10:00:00.123456Z", True)],
+    ids=["the Go controller", "a person"],
+)
+def test_a_cordon_without_a_mark_is_whose_clock_shows_so_many_digits(
+    moved: str,
+    stays_cordoned: bool,  # noqa: FBT001 - a case
+) -> None:
+    """The Go controller marks no cordon, and a person does not: but a transition that it made shows nanoseconds."""
+    way_out = "{check: c3, next: operational, trigger: uncordon}"
+    profile = required("p", "{check: c2, next: in-maintenance}", rest=maintained("drain", "told", way_out))
+    walk = a_walk(profile, annotations={"c3": "yes"})
+    entry = {"Transition": moved, "Current": MAINTAINED, "Previous": REQUIRED}
+    walk.annotate(**{DATA_ANNOTATION: json.dumps({"Profiles": {"p": entry}, "Notifications": {}})})
+    walk.cordon()
+    walk.drains = {"p": DRAINED}
+    list(walk.steps(2))
+    assert (walk.state("p"), walk.node.spec.unschedulable) == (OPERATIONAL, stays_cordoned)
+
+
 def test_a_drain_on_entering_holds_up_notifications_and_checks() -> None:
     walk = a_walk(DRAIN_IN_ENTER, annotations={"c1": "yes", "c2": "yes", "c3": "yes"})
     list(walk.steps(2))
