@@ -70,7 +70,7 @@ async def uncordon_node(client: Client, node: Node, *, force: bool = False, dry_
             if not force:
                 return _Decision(None, Done(seen.name, problem=f"{error}; or override it with --force"))
             return _Decision(cordon.forget(seen), Done(seen.name, verb, notes=(_FORGOTTEN,)))
-        holders = await look_up(client, seen.name, mark)
+        holders = await look_up(client, seen, mark)
         present = [it for it in holders if it.presence is not Presence.GONE]
         if present and not force:
             return _refused(seen, mark, present, now=client.clock.now())

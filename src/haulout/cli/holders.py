@@ -1,7 +1,8 @@
 """Who holds a node, by our mark on it, and whether they are still there.
 
-An owner is named `NodeMaintenance/patch-n1`. One whose object is gone, or is about another node, holds nothing: what it
-left is an orphan, which a person may clear away. Where we may not look, it counts as there.
+An owner is named `NodeMaintenance/patch-n1` or `profile/os`. A NodeMaintenance that is gone, or is about another node,
+holds nothing, nor does a profile that the node no longer has: what they left is an orphan, which a person may clear
+away. Where we may not look, or cannot read, it counts as there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -10,11 +11,17 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from haulout.core import duration
-from haulout.drain.cordon import Cordon, Hold
+from haulout.drain.cordon import Cordon
 from haulout.errors import KubeError, NotFound
 from haulout.kube.client import Client
+from haulout.kube.objects import Node
 from haulout.maintenance.holding import OWNER_PREFIX
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
+from haulout.profiles import data
+from haulout.profiles.data import DataError
+from haulout.profiles.plugin import DATA_ANNOTATION
+
+_PROFILE = "profile/"
 
 
 class Presence(StrEnum):
@@ -32,6 +39,7 @@ class Holder:
     owner: str  # as the mark names it
     since: datetime
     presence: Presence
+    node: str
 
     @property
     def name(self) -> str:
@@ -40,9 +48,10 @@ class Holder:
 
     @property
     def ends_by(self) -> str:
-        """The command that ends it; empty if nobody knows one."""
-        name = _maintenance(self.owner)
-        return f"kubectl delete nm {name}" if name else ""
+        """The command that ends it, or tells how; empty if nobody knows one."""
+        if name := _maintenance(self.owner):
+            return f"kubectl delete nm {name}"
+        return f"haulout why {self.node}, which tells what it waits for" if _profile(self.owner) else ""
 
     def told(self, *, now: datetime) -> str:
         """Return who it is and since when."""
@@ -70,12 +79,15 @@ _HOUR = 60 * _MINUTE
 _DAY = 24 * _HOUR
 
 
-def judged(mark: Cordon, node: str, maintenances: Mapping[str, NodeMaintenance] | None) -> list[Holder]:
+def judged(mark: Cordon, node: Node, maintenances: Mapping[str, NodeMaintenance] | None) -> list[Holder]:
     """Return the owners of a mark; `maintenances` are all there are, by name, or None if nobody may see them."""
-    return [_judged(owner, hold, node, maintenances) for owner, hold in mark.owners.items()]
+    return [
+        Holder(owner, hold.since, _presence(owner, node, maintenances), node.name)
+        for owner, hold in mark.owners.items()
+    ]
 
 
-async def look_up(client: Client, node: str, mark: Cordon) -> list[Holder]:
+async def look_up(client: Client, node: Node, mark: Cordon) -> list[Holder]:
     """Return the owners of a mark, after asking the server for each."""
     names = filter(None, map(_maintenance, mark.owners))
     try:
@@ -94,12 +106,28 @@ async def _found(client: Client, names: Iterable[str]) -> dict[str, NodeMaintena
     return found
 
 
-def _judged(owner: str, hold: Hold, node: str, maintenances: Mapping[str, NodeMaintenance] | None) -> Holder:
+def _presence(owner: str, node: Node, maintenances: Mapping[str, NodeMaintenance] | None) -> Presence:
+    if profile := _profile(owner):
+        return _presence_of_profile(profile, node)
     name = _maintenance(owner)
     if not name or maintenances is None:
-        return Holder(owner, hold.since, Presence.UNKNOWN)
-    is_there = name in maintenances and maintenances[name].node == node
-    return Holder(owner, hold.since, Presence.THERE if is_there else Presence.GONE)
+        return Presence.UNKNOWN
+    is_there = name in maintenances and maintenances[name].node == node.name
+    return Presence.THERE if is_there else Presence.GONE
+
+
+def _presence_of_profile(profile: str, node: Node) -> Presence:
+    """Tell whether a node has a profile, by the data that whoever sees to profiles keeps there."""
+    try:
+        known = data.entries_of(node.metadata.annotations.get(DATA_ANNOTATION))
+    except DataError:
+        return Presence.UNKNOWN
+    return Presence.THERE if profile in known else Presence.GONE
+
+
+def _profile(owner: str) -> str:
+    """Return the name of the profile that an owner is; empty if it is something else."""
+    return owner.removeprefix(_PROFILE) if owner.startswith(_PROFILE) else ""
 
 
 def _maintenance(owner: str) -> str:

@@ -158,7 +158,7 @@ class _Found:
             node=node,
             mark=mark,
             bad_mark=bad_mark,
-            holders=() if mark is None else tuple(judged(mark, name, by_name)),
+            holders=() if mark is None or node is None else tuple(judged(mark, node, by_name)),
             maintenances=tuple(it for it in self.maintenances or () if it.node == name),
             lease=lease,
             lease_until=None if lease is None else held_until(lease.spec, now=self.now),

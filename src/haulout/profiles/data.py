@@ -8,8 +8,8 @@ writes, the Go program reads, and the other way round, byte by byte (in one line
 `<`, `>` and `&` escaped). The Go program refuses members that it does not know; whatever else we want to remember must
 be kept elsewhere.
 
-Who wrote a transition shows in its time: Go's clock has nanoseconds, and ours microseconds. One in a thousand of Go's ends
-in three zeros and is taken for ours.
+Who wrote a transition shows in its time: Go's clock has nanoseconds, and ours microseconds. One in a thousand of Go's
+ends in three zeros, and is taken for ours.
 
 What cannot be read is a `DataError`. Whoever gets it leaves the annotation alone: somebody put it there.
 """

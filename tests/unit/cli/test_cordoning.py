@@ -1,5 +1,6 @@
 """What people cordon and uncordon by hand, beside those who hold nodes."""
 
+import json
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
@@ -15,6 +16,7 @@ from haulout.kube.objects import Node, RawObject, Taint
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
 from haulout.maintenance.resource import definition
+from haulout.profiles.plugin import DATA_ANNOTATION
 from support.draining import Town, a_town
 
 DRAIN = Taint(key="medik8s.io/drain", effect="NoSchedule")
@@ -153,6 +155,20 @@ async def test_what_was_left_by_one_that_is_no_more_is_cleared_away(clock: Clock
             False,
             False,
         )
+
+
+async def test_a_profile_holds_a_node_for_as_long_as_the_node_has_it(clock: Clock) -> None:
+    entry = {"Transition": "2026-01-05T09:00:00Z", "Current": "in-maintenance", "Previous": "in-maintenance"}
+    for profiles, verb in (({"os": entry}, None), ({}, Verb.UNCORDONED)):
+        async with a_town(clock, "n1") as town:
+            await hold(town, "profile/os")
+            said = json.dumps({"Profiles": profiles, "Notifications": {}})
+            await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {DATA_ANNOTATION: said}}}))
+            done = await uncordon_node(town.client, await node_of(town))
+            assert done.verb is verb
+            if verb is None:
+                assert "it is held by profile os since" in done.problem
+                assert "to end that: haulout why n1, which tells what it waits for" in done.problem
 
 
 async def test_an_object_of_that_name_for_another_node_holds_nothing(clock: Clock) -> None:
