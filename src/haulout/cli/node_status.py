@@ -21,6 +21,7 @@ from haulout.kube.objects import Lease, Node, Page, Pod
 from haulout.kube.resources import LEASES, NODES, PODS
 from haulout.maintenance.lease import NAMESPACE, name_of
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Phase, StatusBlocker
+from haulout.profiles.plugin import STATE_LABEL, State
 
 T = TypeVar("T")
 
@@ -82,11 +83,16 @@ class NodeStatus:
         if not state and self.orphans:
             state = "left cordoned"
         if not state and self.is_cordoned:
-            state = "cordoned"
+            state = "in maintenance" if self._is_in_maintenance_by_a_profile else "cordoned"
         if state and self.maintenances and not self.is_cordoned and state != "failed":
             state += ", not cordoned"
         ready = "" if self.is_ready else "not ready"
         return ", ".join(part for part in (state, ready) if part) or "in service"
+
+    @property
+    def _is_in_maintenance_by_a_profile(self) -> bool:
+        label = "" if self.node is None else self.node.metadata.labels.get(STATE_LABEL, "")
+        return bool(self.holders) and label == State.IN_MAINTENANCE
 
 
 def _state(maintenances: tuple[NodeMaintenance, ...]) -> str:

@@ -27,6 +27,7 @@ from haulout.profiles.model import Configuration
 from haulout.profiles.plugin import DATA_ANNOTATION, Entry, NodeSight, Outside
 from haulout.profiles.remedies import Remedy, remedies
 from haulout.profiles.steps import CheckReport, DrainSeen, ProfileReport, Result, Subject, TransitionReport
+from haulout.profiles.words import some
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
 _MOST_ROUNDS = 3  # of questions: an answer may lead to another question
@@ -136,8 +137,9 @@ async def _drains(client: Client, sight: NodeSight, seen: Glimpse) -> dict[str, 
     except KubeError as error:
         seen.notes.append(f"how far a drain is cannot be told: {error}")
         return {}
-    left = sum(not (is_static(pod) or belongs_to_daemon_set(pod)) for pod in pods)
-    words = f"{left} pods have still to leave the node; see: haulout status {node.name}"
+    left = sorted(pod.key for pod in pods if not (is_static(pod) or belongs_to_daemon_set(pod)))
+    still = "1 pod has" if len(left) == 1 else f"{len(left)} pods have"
+    words = f"{still} still to leave the node: {some(left)}"
     return dict.fromkeys(sight.entries, DrainSeen(is_done=not left, words=words))
 
 

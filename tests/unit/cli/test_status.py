@@ -18,6 +18,7 @@ from haulout.errors import Forbidden, KubeError
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
 from haulout.maintenance.resource import definition
+from haulout.profiles.plugin import DATA_ANNOTATION, STATE_LABEL
 from support.draining import Town, a_town
 
 BLOCKER = {
@@ -146,6 +147,18 @@ async def test_a_maintenance_whose_node_is_not_cordoned_is_conspicuous(clock: Cl
     async with a_town(clock, "n1") as town:
         order(town, "patch", "n1", phase="Succeeded")
         assert (await look(town.client)).nodes[0].state == "in maintenance, not cordoned"
+
+
+async def test_a_node_that_a_profile_has_in_maintenance_is_told_so(clock: Clock) -> None:
+    entry = {"Transition": "2026-01-05T09:00:00Z", "Current": "in-maintenance", "Previous": "in-maintenance"}
+    said = {DATA_ANNOTATION: json.dumps({"Profiles": {"os": entry}, "Notifications": {}})}
+    labels = {STATE_LABEL: "in-maintenance"}
+    async with a_town(clock, "n1") as town:
+        await hold(town, "profile/os", "n1")
+        await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": said, "labels": labels}}))
+        shown = in_detail(await look(town.client, "n1"))
+        assert shown["State"] == "in maintenance"
+        assert shown["Held by"].endswith("to end that: haulout why n1, which tells what it waits for")
 
 
 async def test_an_orphan_is_offered_for_clean_up(clock: Clock) -> None:

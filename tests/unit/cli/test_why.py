@@ -157,7 +157,7 @@ async def test_a_drain_that_is_under_way_is_told_with_what_is_left(clock: Clock)
         await town.run_pods("web", 3, on="n1")
         await town.cordon("n1")
         found = await judge(town.client, CONFIGURATION, "n1", outside=None)
-        assert "?? on its way: 3 pods have still to leave the node; see: haulout status n1" in text(found)
+        assert "?? on its way: 3 pods have still to leave the node: shop/web" in text(found)
 
 
 async def test_a_profile_that_is_not_in_the_file_is_named(clock: Clock) -> None:

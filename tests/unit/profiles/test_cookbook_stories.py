@@ -117,7 +117,7 @@ async def test_os_patching_does_not_touch_a_node_whose_pods_may_not_leave_until_
             await set_labels(cluster, nodes, PATCHES, "pending")
             await cluster.pass_time(minutes=1)
             assert (busy(cluster), label(cluster, held, PATCH_NOW), len(guests(cluster, held))) == ([held], None, 1)
-            assert "1 pods have still to leave the node" in await why(cluster, file, held)
+            assert "1 pod has still to leave the node: shop/cart-" in await why(cluster, file, held)
             await cluster.scale("shop/cart", 2)
             await comes_true(cluster, lambda: state(cluster, held) == "operational", minutes=10)
             assert len(maintenances(cluster)) == 1, "the night is over: what was begun is finished, nothing is begun"

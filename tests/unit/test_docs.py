@@ -1,0 +1,43 @@
+"""The pages of the documentation lead to each other, and nowhere else."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted([*DOCS.rglob("*.md"), ROOT / "README.md", ROOT / "CHANGELOG.md", ROOT / "CONTRIBUTING.md"])
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+_CODE = re.compile(r"^( *)```.*?^\1```|`[^`\n]+`", re.DOTALL | re.MULTILINE)
+
+
+def links(page: Path) -> Iterator[tuple[Path, str]]:
+    """Yield where the links of a page lead to that stay here: the file, and the heading in it."""
+    for target in _LINK.findall(_CODE.sub("", page.read_text())):
+        if "://" not in target and not target.startswith("mailto:"):
+            name, _, anchor = target.partition("#")
+            yield ((page.parent / name).resolve() if name else page), anchor
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the names of the headings of a page, as GitHub makes them."""
+    headings = _HEADING.findall(re.sub(r"^( *)```.*?^\1```", "", page.read_text(), flags=re.DOTALL | re.MULTILINE))
+    return {re.sub(r"[^\w -]", "", it.lower()).replace(" ", "-") for it in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda it: str(it.relative_to(ROOT)))
+def test_every_link_leads_somewhere(page: Path) -> None:
+    lost = [
+        f"{target.name}#{anchor}"
+        for target, anchor in links(page)
+        if not target.exists() or (anchor and anchor not in anchors(target))
+    ]
+    assert lost == []
+
+
+def test_every_page_is_listed() -> None:
+    listed = {target for target, _ in links(DOCS / "README.md")}
+    assert [str(it.relative_to(DOCS)) for it in DOCS.rglob("*.md") if it not in listed and it.parent != DOCS] == []
