@@ -1,7 +1,7 @@
 """What "Coming from the SAP maintenance-controller" says is done, word by word, on a real control plane.
 
-The SAP maintenance-controller is imitated by what it would leave: its Deployment and file, nodes in mid-maintenance, and a
-lease that it renews for as long as its Deployment wants replicas. An agent reboots nodes that may be rebooted.
+The SAP maintenance-controller is imitated by what it would leave: its Deployment and file, nodes in mid-maintenance,
+and a lease that it renews for as long as its Deployment wants replicas. An agent reboots nodes that may be rebooted.
 """
 
 import json
@@ -9,7 +9,7 @@ import os
 import sys
 import threading
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -148,7 +148,7 @@ def _version(obj: RawObject) -> str:
 
 
 def _is_over(spec: RawObject, now: datetime) -> bool:
-    renewed = datetime.fromisoformat(spec["renewTime"].replace("Z", "+00:00")).astimezone(UTC)
+    renewed = datetime.fromisoformat(spec["renewTime"])
     return now > renewed + timedelta(seconds=spec["leaseDurationSeconds"])
 
 

@@ -6,10 +6,10 @@
     n1     Ready…
     ```
 
-Lines that begin with `$ ` are commands, and go on after a `\\`; what follows them is what the reader is to see: each of
-these lines must come in this order, others may come between, `…` stands for anything. What only looks is run again until
-it shows that. A block `console background` goes on running until a block `console stop` begins, which stands for Ctrl-C.
-Other blocks are only for reading.
+Lines that begin with `$ ` are commands, and go on after a backslash. What follows them is what the reader is to see:
+each of these lines must come, in this order; others may come between, and `…` stands for anything. What only looks is
+run again until it shows that. A block `console background` goes on running until a block `console stop` begins, which
+stands for Ctrl-C. Other blocks are only for reading.
 """
 
 import re
