@@ -1,8 +1,8 @@
 """The recipes of the cookbook, played: a cluster, the operator by a recipe's file, and those who do the work on nodes.
 
 file = recipe("os-patching")
-async with upheld(at(berlin("2026-01-05 21:00")).with_nodes(6, zones=3), most=2).running() as cluster:
-    operate(cluster, file)
+async with upheld(at(berlin("2026-01-05 21:00")).with_nodes(6, zones=3), file, most=2).running() as cluster:
+    see_to(cluster, file)
     async with acting(worker(cluster, "example.com/patch-now", patch)):
         await set_labels(cluster, ["n1", "n2"], "example.com/patches", "pending")
         await comes_true(cluster, lambda: all_over(cluster, ["n1", "n2"], "example.com/patches"), hours=12)
@@ -22,9 +22,14 @@ from zoneinfo import ZoneInfo
 
 import click
 
+from haulout.app import manifests
+from haulout.app.configured import Configured
+from haulout.app.manifests import Installation
+from haulout.app.profiles import Profiles, see_to_profiles
 from haulout.cli import why_text
 from haulout.cli.terminal import PLAIN
 from haulout.core.virtual import VirtualClock
+from haulout.kube.client import Client
 from haulout.profiles.model import Configuration
 from haulout.profiles.plugin import STATE_LABEL, State
 from haulout.profiles.plugins.registry import registries
@@ -38,7 +43,7 @@ from support.eventually import eventually
 from support.live import LiveCluster
 from support.maintaining import OPERATOR, entitled
 from support.outside import FakeOutside
-from support.profiled import operating, state
+from support.profiled import NAMESPACE, operating, state
 
 FOLDER = Path(__file__).parents[2] / "examples" / "cookbook"
 ENVIRON = {
@@ -77,9 +82,16 @@ def berlin(text: str) -> datetime:
     return datetime.fromisoformat(text).replace(tzinfo=BERLIN).astimezone(UTC)
 
 
-def upheld(plan: ClusterPlan, *, most: int | str | None = None, ours: Collection[str] = ()) -> ClusterPlan:
-    """Return the plan of a cluster with the operator's rights, whose history must be sound."""
-    return entitled(plan).upholding(*profiling.invariants(OPERATOR, most=most, ours=tuple(ours)))
+def upheld(
+    plan: ClusterPlan, file: Path | None = None, *, most: int | str | None = None, ours: Collection[str] = ()
+) -> ClusterPlan:
+    """Return the plan of a cluster whose history must be sound.
+
+    The operator may do what `haulout manifests --config FILE` grants and, without a file, what it grants to most.
+    """
+    wanted = Installation(image="example/haulout", configuration=configuration(file) if file else None)
+    held = profiling.invariants(OPERATOR, most=most, ours=tuple(ours))
+    return entitled(plan, manifests.permissions(wanted)).upholding(*held)
 
 
 def at(instant: datetime) -> ClusterPlan:
@@ -90,6 +102,16 @@ def at(instant: datetime) -> ClusterPlan:
 def operate(cluster: LiveCluster, file: Path, outside: FakeOutside | None = None) -> None:
     """Run the operator by a recipe."""
     cluster.run(operating(file, outside=outside or FakeOutside(), environ=ENVIRON))
+
+
+def see_to(cluster: LiveCluster, file: Path, outside: FakeOutside | None = None) -> None:
+    """Run the part of the operator that sees to profiles, for hours in which nobody else leads or edits the file."""
+
+    async def program(client: Client) -> None:
+        profiles = Profiles(Configured(file, environ=ENVIRON, clock=client.clock), outside or FakeOutside())
+        await see_to_profiles(client, profiles, namespace=NAMESPACE, identity="operator_1")
+
+    cluster.run(program)
 
 
 async def why(cluster: LiveCluster, file: Path, node: str, outside: FakeOutside | None = None) -> str:

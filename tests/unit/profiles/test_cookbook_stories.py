@@ -26,9 +26,9 @@ from support.cookbook import (
     label,
     maintenances,
     most_at_once,
-    operate,
     reboot,
     recipe,
+    see_to,
     set_label,
     set_labels,
     upheld,
@@ -77,7 +77,7 @@ def assert_given_back(cluster: LiveCluster, nodes: list[str], permit: str) -> No
 
 async def test_os_patching_works_by_night_on_one_node_of_a_zone_and_on_two_in_all() -> None:
     file, outside = recipe("os-patching"), FakeOutside()
-    plan = in_zones(upheld(at(berlin("2026-01-05 21:50")), most=2, ours=[PATCH_NOW]), "ab", of=2)
+    plan = in_zones(upheld(at(berlin("2026-01-05 21:50")), file, most=2, ours=[PATCH_NOW]), "ab", of=2)
     plan = plan.with_deployment("shop/cart", replicas=6, budget=5).with_daemon_set("infra/agent")
     async with plan.running() as cluster:
 
@@ -85,7 +85,7 @@ async def test_os_patching_works_by_night_on_one_node_of_a_zone_and_on_two_in_al
             await reboot(cluster, node)
             await set_label(cluster, node, PATCHES, None)
 
-        operate(cluster, file, outside)
+        see_to(cluster, file, outside)
         nodes = await use(cluster, "os-patching")
         await set_labels(cluster, nodes, PATCHES, "pending")
         async with acting(worker(cluster, PATCH_NOW, patch)):
@@ -104,13 +104,13 @@ async def test_os_patching_works_by_night_on_one_node_of_a_zone_and_on_two_in_al
 
 async def test_os_patching_does_not_touch_a_node_whose_pods_may_not_leave_until_they_may() -> None:
     file = recipe("os-patching")
-    plan = upheld(at(berlin("2026-01-06 03:55")).with_nodes(3), ours=[PATCH_NOW])
+    plan = upheld(at(berlin("2026-01-06 03:55")).with_nodes(3), file, ours=[PATCH_NOW])
     async with plan.with_deployment("shop/cart", replicas=1, budget=1).running() as cluster:
 
         async def patch(node: str) -> None:
             await set_label(cluster, node, PATCHES, None)
 
-        operate(cluster, file)
+        see_to(cluster, file)
         nodes = await use(cluster, "os-patching")
         (held,) = {str(pod["spec"]["nodeName"]) for pod in cluster.pods_of("shop/cart")}
         await set_label(cluster, held, PATCHES, "pending")
@@ -148,7 +148,7 @@ async def test_kernel_reboots_stop_at_a_node_that_does_not_come_back() -> None:
     needed, permit = "example.com/reboot-required", "example.com/reboot-ok"
     file, prometheus = recipe("kernel-reboot"), Prometheus()
     outside = FakeOutside(behave=prometheus)
-    plan = upheld(at(berlin("2026-01-06 00:58")).with_nodes(3), most=1, ours=[permit])
+    plan = upheld(at(berlin("2026-01-06 00:58")).with_nodes(3), file, most=1, ours=[permit])
     plan = plan.with_deployment("shop/cart", replicas=3, budget=2).with_daemon_set("infra/agent")
     async with plan.running() as cluster:
         lost: list[str] = []
@@ -162,7 +162,7 @@ async def test_kernel_reboots_stop_at_a_node_that_does_not_come_back() -> None:
             await reboot(cluster, node)
             await set_label(cluster, node, needed, None)
 
-        operate(cluster, file, outside)
+        see_to(cluster, file, outside)
         nodes = await use(cluster, "kernel-reboot")
         await set_labels(cluster, nodes, needed, "true")
         prometheus.firing = 2
@@ -190,7 +190,7 @@ async def test_kubelet_upgrades_begin_with_one_node_and_go_on_an_hour_after_it_i
     version, upgrade = "example.com/kubelet-version", "example.com/upgrade"
     file, slack = recipe("kubelet-upgrade"), FakeSlack()
     pools = {"web": 4, "database": 2}
-    plan = upheld(at(berlin("2026-01-06 10:00")), ours=[upgrade, "example.com/upgrade-first"])
+    plan = upheld(at(berlin("2026-01-06 10:00")), file, ours=[upgrade, "example.com/upgrade-first"])
     for pool, count in pools.items():
         plan = plan.with_nodes(count, named=pool, labels={"example.com/pool": pool, version: "1.35.2"})
     async with plan.with_deployment("shop/cart", replicas=6, budget=4).running() as cluster:
@@ -199,7 +199,7 @@ async def test_kubelet_upgrades_begin_with_one_node_and_go_on_an_hour_after_it_i
             await reboot(cluster, node)
             await cluster.change("nodes", node, metadata={"labels": {version: "1.36.3", upgrade: "done"}})
 
-        operate(cluster, file, FakeOutside(behave=slack))
+        see_to(cluster, file, FakeOutside(behave=slack))
         nodes = await use(cluster, "kubelet-upgrade")
         await cluster.pass_time(minutes=5)
         assert busy(cluster) == []
@@ -231,7 +231,7 @@ async def test_kubelet_upgrades_begin_with_one_node_and_go_on_an_hour_after_it_i
 
 async def test_a_zone_waits_until_the_zones_before_it_are_done() -> None:
     file = recipe("zone-by-zone")
-    plan = upheld(at(berlin("2026-01-06 10:00")), most=1, ours=[WORK_NOW, "example.com/busy-zone"])
+    plan = upheld(at(berlin("2026-01-06 10:00")), file, most=1, ours=[WORK_NOW, "example.com/busy-zone"])
     plan = in_zones(plan, "abc", of=3).with_deployment("shop/cart", replicas=6, budget=5)
     async with plan.running() as cluster:
         lost: list[str] = []
@@ -245,7 +245,7 @@ async def test_a_zone_waits_until_the_zones_before_it_are_done() -> None:
             await reboot(cluster, node, lasting=timedelta(minutes=1))
             await set_label(cluster, node, WANTED, None)
 
-        operate(cluster, file)
+        see_to(cluster, file)
         nodes = sorted(cluster.all("nodes"), reverse=True)
         await set_labels(cluster, nodes, WANTED, "wanted")
         async with acting(worker(cluster, WORK_NOW, work)):
@@ -266,14 +266,14 @@ async def test_a_zone_waits_until_the_zones_before_it_are_done() -> None:
 
 async def test_business_hours_start_a_node_every_half_an_hour_and_none_before_lunch_is_over() -> None:
     file, outside = recipe("business-hours"), FakeOutside()
-    plan = upheld(at(berlin("2026-01-06 12:50")).with_nodes(3), most=2, ours=[WORK_NOW])
+    plan = upheld(at(berlin("2026-01-06 12:50")).with_nodes(3), file, most=2, ours=[WORK_NOW])
     async with plan.with_deployment("shop/cart", replicas=3, budget=2).running() as cluster:
 
         async def work(node: str) -> None:
             await reboot(cluster, node)
             await set_label(cluster, node, WANTED, None)
 
-        operate(cluster, file, outside)
+        see_to(cluster, file, outside)
         nodes = await use(cluster, "business-hours")
         await set_labels(cluster, nodes, WANTED, "wanted")
         async with acting(worker(cluster, WORK_NOW, work)):
@@ -294,8 +294,8 @@ async def test_business_hours_start_a_node_every_half_an_hour_and_none_before_lu
 )
 async def test_business_hours_know_what_is_none(when: str, why_not: str) -> None:
     file = recipe("business-hours")
-    async with upheld(at(berlin(when)).with_nodes(1)).running() as cluster:
-        operate(cluster, file)
+    async with upheld(at(berlin(when)).with_nodes(1), file).running() as cluster:
+        see_to(cluster, file)
         await use(cluster, "business-hours")
         await set_label(cluster, "n1", WANTED, "wanted")
         await cluster.pass_time(minutes=5)
@@ -310,8 +310,8 @@ async def test_who_has_to_approve_is_reminded_and_nothing_else_happens(tmp_path:
     """Half an hour stands for the day after which the recipe reminds."""
     file, outside = tmp_path / "approval.yaml", FakeOutside(answers=[OutsideError("slack is away")])
     file.write_text(recipe("approval").read_text().replace("interval: 24h", "interval: 30m"))
-    async with upheld(at(berlin("2026-01-06 10:00")).with_nodes(1)).running() as cluster:
-        operate(cluster, file, outside)
+    async with upheld(at(berlin("2026-01-06 10:00")).with_nodes(1), file).running() as cluster:
+        see_to(cluster, file, outside)
         await use(cluster, "approval")
         await set_label(cluster, "n1", WANTED, "wanted")
         await cluster.pass_time(minutes=35)
@@ -325,10 +325,10 @@ async def test_who_has_to_approve_is_reminded_and_nothing_else_happens(tmp_path:
 
 
 async def test_a_node_is_empty_in_time_even_if_a_budget_says_no() -> None:
-    key = "example.com/cloud-maintenance"
-    plan = upheld(at(berlin("2026-01-06 10:00")).with_nodes(2))
+    file, key = recipe("cloud-notice"), "example.com/cloud-maintenance"
+    plan = upheld(at(berlin("2026-01-06 10:00")).with_nodes(2), file)
     async with blocked_on(plan, "n1").running() as cluster:
-        operate(cluster, recipe("cloud-notice"))
+        see_to(cluster, file)
         await use(cluster, "cloud-notice")
         await set_label(cluster, "n1", key, "due")
         await cluster.pass_time(minutes=9)
