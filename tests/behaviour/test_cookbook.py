@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from haulout.cli.cordoning import uncordon_node
+from haulout.kube.resources import NODES
+from haulout.profiles.plugin import PROFILE_LABEL
 from support.builders import a_pod
 from support.clusters import ClusterPlan, Plans
 from support.cookbook import (
@@ -92,6 +95,24 @@ async def test_a_person_approves_one_maintenance_of_one_node(a_cluster: Plans, r
         assert IN_MAINTENANCE not in states(cluster, "n2")
         asked = [str(it.json["text"]).split()[0] for it in outside.requests]
         assert sorted(asked) == ["n1", "n1", "n2"]
+
+
+async def test_a_node_can_be_had_back_at_once(a_cluster: Plans, recipes: Recipes) -> None:
+    async with upheld(with_shop(a_cluster().with_nodes(2)), ours=[WORK_NOW, APPROVED]).running() as cluster:
+        operate(cluster, recipes("approval"))
+        await attach(cluster, "n1", "approval")
+        await annotate(cluster, "n1", APPROVED, "ada")
+        await set_label(cluster, "n1", WANTED, "wanted")
+        await becomes(cluster, "n1", IN_MAINTENANCE)
+        await cluster.eventually(lambda: label(cluster, "n1", WORK_NOW), becomes="true")
+        refused = await uncordon_node(cluster.me, await cluster.me.get(NODES, "n1"))
+        assert "it is held by profile approval since" in refused.problem
+        await set_label(cluster, "n1", PROFILE_LABEL, None)
+        await becomes(cluster, "n1", OPERATIONAL)
+        assert is_cordoned(cluster, "n1")
+        await uncordon_node(cluster.me, await cluster.me.get(NODES, "n1"))
+        await a_while(cluster)
+        assert not is_cordoned(cluster, "n1")
 
 
 # GPU drivers
