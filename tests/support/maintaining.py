@@ -17,6 +17,7 @@ import yaml
 
 from haulout.app import manifests
 from haulout.app.manifests import Installation
+from haulout.budget.slots import WITHDRAWN
 from haulout.drain import cordon
 from haulout.drain.lifecycle import NodeCondition
 from haulout.history.keeper import Keeper
@@ -311,6 +312,7 @@ def invariants(
     names = {OPERATOR, *(operators or ("operator",))}
     ours = (
         cordon.MARK,
+        WITHDRAWN,
         EXCLUDE_LABEL,
         f"{DRAIN_TAINT.key}:*",
         f"{UNSCHEDULABLE}:*",

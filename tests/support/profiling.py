@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from haulout.budget.line import Line
+from haulout.budget.slots import WITHDRAWN
 from haulout.drain import cordon
 from haulout.history.keeper import Keeper
 from haulout.kube.cache import Cache, as_is
@@ -38,6 +40,7 @@ from haulout.profiles.plugin import (
 )
 from haulout.profiles.sights import NodeSights
 from haulout.profiles.steps import Sending
+from haulout.profiles.telling import Teller
 from haulout.sandbox.invariants import (
     DisruptionsWithinBudget,
     ForeignThingsUntouched,
@@ -177,14 +180,17 @@ def operating(
     return operate
 
 
-def a_controller(client: Client, events: EventRecorder, phone: Phone, history: Keeper | None = None) -> Controller:
+def a_controller(
+    client: Client, events: EventRecorder, phone: Phone, history: Keeper | None = None, *, line: Line | None = None
+) -> Controller:
     """Return a controller with little around it."""
     return Controller(
         client,
-        events=events,
+        teller=Teller(events, clock=client.clock),
         settings=Settings(namespace=HOME),
         surroundings=lambda it: Around(it, client, phone),
         history=history,
+        line=line,
     )
 
 
@@ -273,7 +279,7 @@ def is_away(node: RawObject) -> bool:
 def invariants(*operators: str, most: int | str | None = None, ours: tuple[str, ...] = ()) -> tuple[Invariant, ...]:
     """Return what must hold of profiles, whatever happens; no more than `most` nodes are in maintenance."""
     names = set(operators or ("operator",))
-    annotations = (cordon.MARK, begun.ANNOTATION, passed.ANNOTATION, DATA_ANNOTATION)
+    annotations = (cordon.MARK, WITHDRAWN, begun.ANNOTATION, passed.ANNOTATION, DATA_ANNOTATION)
     known = (*annotations, STATE_LABEL, "node.kubernetes.io/unschedulable:*", *ours)
     held: list[Invariant] = [
         OnlyOurCordonsLifted(operator=names, owners=_owners),

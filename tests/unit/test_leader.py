@@ -879,3 +879,22 @@ async def test_who_leads_on_behalf_of_a_leader_ends_with_it(clock: VirtualClock)
         with pytest.raises(LeadershipLost, match="it is held by b"):
             await outer.run(lead)
     assert inner_lives == 1
+
+
+async def test_work_that_fails_while_it_is_cancelled_is_cancelled() -> None:
+    """What tidies up must not write any more, and says so: whoever cancelled it must not wait for ever."""
+    async with a_world() as world:
+        election = LeaderElection(client_of(world, "a"), name="op", namespace="haulout", identity="a")
+
+        async def lead(_: Client) -> None:
+            try:
+                await forever(_)
+            finally:
+                raise LeadershipLost("it must not write")
+
+        leading = world.group.create_task(election.run(lead))
+        await world.pass_(5)
+        assert election.is_leader()
+        leading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leading

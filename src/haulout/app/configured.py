@@ -5,7 +5,7 @@ The last good configuration stays in force while the file is broken or gone; bot
 
 import asyncio
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
 
@@ -33,6 +33,7 @@ class Configured:
         self.configuration: Configuration = loaded.configuration
         self.warnings = loaded.warnings
         self._news = asyncio.Event()
+        self._readers: list[Callable[[Configuration], object]] = []
 
     @property
     def problem(self) -> ConfigErrors | None:
@@ -54,8 +55,25 @@ class Configured:
             return
         self._news.clear()
 
+    def subscribe(self, read: Callable[[Configuration], object]) -> Callable[[], None]:
+        """Call `read` with the configuration as it is, and with each that comes; returns what ends that."""
+        self._readers.append(read)
+        read(self.configuration)
+        return lambda: self._readers.remove(read)
+
+    async def has_profiles(self) -> None:
+        """Return when there is anything to do for profiles: a file may have a budget and nothing else."""
+        there = asyncio.Event()
+        end = self.subscribe(lambda it: there.set() if it.profiles else None)
+        try:
+            await there.wait()
+        finally:
+            end()
+
     def _change(self, change: Change) -> None:
         self.configuration = change.loaded.configuration
+        for read in tuple(self._readers):
+            read(self.configuration)
         self.warnings = change.loaded.warnings
         log.info("%s is in force: %s", self.path, "; ".join(change.differences) or "nothing that matters changed")
         for warning in self.warnings:

@@ -24,6 +24,7 @@ from haulout.app.exposing import exposed
 from haulout.app.names import LEADER_LEASE
 from haulout.app.profiles import Profiles, see_to_profiles
 from haulout.app.vitals import Vitals
+from haulout.budget.line import Line
 from haulout.errors import HandOver, KubeError, LeadershipLost
 from haulout.history.keeper import Keeper
 from haulout.kube import leases
@@ -131,16 +132,23 @@ async def _noting(vitals: Vitals, lead: Callable[[Client], Awaitable[None]], cli
 
 async def _lead(client: Client, *, settings: OperatorSettings, own_node: str, profiles: Profiles | None) -> None:
     events = EventRecorder(client, instance=settings.identity, controller=_REPORTER)
-    how = Settings(lease_namespace=settings.lease_namespace, own_node=own_node, guard_quorum=settings.guard_quorum)
+    how = Settings(
+        lease_namespace=settings.lease_namespace,
+        own_node=own_node,
+        guard_quorum=settings.guard_quorum,
+        namespace=settings.namespace,
+    )
     nodes = node_cache(client)  # one copy for all: they are what takes the most room
-    history = Keeper(client)
-    controller = Controller(client, events=events, settings=how, nodes=nodes, history=history)
-    async with asyncio.TaskGroup() as group:
+    history, line = Keeper(client), Line()
+    controller = Controller(client, events=events, settings=how, nodes=nodes, history=history, line=line)
+    async with AsyncExitStack() as stack:
+        group = await stack.enter_async_context(asyncio.TaskGroup())
         beside = [group.create_task(it) for it in (events.run(), history.run(), _endless(nodes))]
         works = [group.create_task(_until_handed_over(controller.run()))]
         if profiles is not None:
+            stack.callback(profiles.configured.subscribe(lambda it: controller.use(it.budget)))
             announcer = Announcer(client, events, settings.namespace)
-            seeing = _see_to(client, profiles, settings, own_node=own_node, announcer=announcer, nodes=nodes)
+            seeing = _see_to(client, profiles, settings, own_node=own_node, announcer=announcer, nodes=nodes, line=line)
             works.append(group.create_task(_until_handed_over(seeing)))
         try:
             done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
@@ -171,10 +179,17 @@ async def _see_to(
     own_node: str,
     announcer: Announcer,
     nodes: Cache[Node],
+    line: Line,
 ) -> None:
     async def work() -> None:
         await see_to_profiles(
-            client, profiles, namespace=settings.namespace, identity=settings.identity, own_node=own_node, nodes=nodes
+            client,
+            profiles,
+            namespace=settings.namespace,
+            identity=settings.identity,
+            own_node=own_node,
+            nodes=nodes,
+            line=line,
         )
 
     async def tell(note: str) -> None:

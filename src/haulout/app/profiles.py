@@ -21,6 +21,7 @@ from haulout.app.configured import Configured
 from haulout.app.names import PROFILES_LEASE
 from haulout.app.parts import Part
 from haulout.app.rights import ASKED_EVERY, Rights
+from haulout.budget.line import Line
 from haulout.errors import HandOver, LeadershipLost
 from haulout.history.keeper import Keeper
 from haulout.kube.cache import Cache
@@ -33,6 +34,7 @@ from haulout.profiles.info import as_json
 from haulout.profiles.plugin import Outside, State
 from haulout.profiles.surroundings import Surroundings
 from haulout.profiles.tallies import CONTROLLER, Tallies, Tally
+from haulout.profiles.telling import Teller
 from haulout.profiles.words import counted
 
 log = logging.getLogger(__name__)
@@ -94,14 +96,16 @@ async def see_to_profiles(
     identity: str,
     own_node: str = "",
     nodes: Cache[Node] | None = None,
+    line: Line | None = None,
 ) -> None:
     """See to profiles whenever no SAP maintenance-controller does; until cancelled.
 
-    `nodes` is a copy of them that somebody else keeps up to date. Raises `HandOver` when a profile is about to drain
-    `own_node`, on which this process runs.
+    `nodes` is a copy of them that somebody else keeps up to date, `line` are orders that go first. Raises `HandOver`
+    when a profile is about to drain `own_node`, on which this process runs.
     """
+    await profiles.configured.has_profiles()
     settings = Settings(namespace=namespace, own_node=own_node)
-    lead = partial(_lead, profiles=profiles, settings=settings, identity=identity, nodes=nodes)
+    lead = partial(_lead, profiles=profiles, settings=settings, identity=identity, nodes=nodes, line=line)
     while True:
         election = LeaderElection(
             client,
@@ -118,7 +122,13 @@ async def see_to_profiles(
 
 
 async def _lead(
-    client: Client, *, profiles: Profiles, settings: Settings, identity: str, nodes: Cache[Node] | None
+    client: Client,
+    *,
+    profiles: Profiles,
+    settings: Settings,
+    identity: str,
+    nodes: Cache[Node] | None,
+    line: Line | None,
 ) -> None:
     # Pods are many: what is told of them must not crowd out what is told of nodes.
     events, about_pods = (EventRecorder(client, instance=identity, controller=_REPORTER) for _ in range(2))
@@ -132,13 +142,12 @@ async def _lead(
     history = Keeper(client)
     controller = Controller(
         client,
-        events=events,
+        teller=Teller(events, clock=client.clock, about_pods=about_pods, tallies=profiles.tallies),
         settings=settings,
         surroundings=surround,
         nodes=nodes,
         history=history,
-        about_pods=about_pods,
-        tallies=profiles.tallies,
+        line=line,
     )
     async with asyncio.TaskGroup() as group:
         telling = [group.create_task(it.run()) for it in (events, about_pods, history)]

@@ -114,6 +114,7 @@ def check(  # noqa: PLR0913 - one for each option
       instances: [{family, name, type, options}] those that are used; without secrets
       permissions: [{verbs, group, resource, namespace, names, why, instances}]
                                                  namespace null: everywhere; no names: all
+      budget: [{max, groupBy, selector}]         how many nodes may be out of service at once
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
     if graph and (output != "text" or permissions):
         other = "--permissions" if permissions else "--output"

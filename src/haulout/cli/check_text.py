@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 import click
 import msgspec
 
+from haulout.budget.limits import Budget, BudgetLimit
 from haulout.cli import configuring
 from haulout.cli.terminal import printable
 from haulout.core import duration
@@ -53,10 +54,22 @@ def explanation(found: Trial, *, file: str) -> Iterator[str]:
         yield ""
     doubts = f", with {counted(len(found.warnings), 'warning')}" if found.warnings else ""
     yield f"{printable(file)} can be used{doubts}."
-    yield f"Checks that ask the outside are repeated every {duration.format(configuration.requeue)}."
+    if configuration.profiles:
+        yield f"Checks that ask the outside are repeated every {duration.format(configuration.requeue)}."
+    yield from map(printable, _budget(configuration.budget))
+    if not configuration.profiles:
+        yield "There are no profiles: nodes are taken out of service on a person's order alone."
+        return
     yield ""
     yield from map(printable, picture.explain(configuration))
     yield from _legend(inwords.tell_all(configuration, found.values))
+
+
+def _budget(budget: Budget) -> Iterator[str]:
+    if not budget:
+        return
+    yield "Out of service at once, by profiles, on a person's order or because they are down:"
+    yield from (f"  {limit}" for limit in budget.limits)
 
 
 def _legend(told: Sequence[Told]) -> Iterator[str]:
@@ -127,6 +140,12 @@ class _Instance(_Json, frozen=True):
     options: dict[str, str]
 
 
+class _Limit(_Json, frozen=True):
+    max: int | str
+    group_by: tuple[str, ...]
+    selector: str | None
+
+
 class _Checked(_Json, frozen=True):
     file: str
     ok: bool
@@ -137,6 +156,7 @@ class _Checked(_Json, frozen=True):
     profiles: tuple[_Profile, ...] | None = None
     instances: tuple[_Instance, ...] | None = None
     permissions: list[dict[str, object]] | None = None
+    budget: tuple[_Limit, ...] | None = None
 
 
 def as_json(found: Trial, *, file: str, namespace: str) -> bytes:
@@ -156,12 +176,18 @@ def as_json(found: Trial, *, file: str, namespace: str) -> bytes:
             profiles=tuple(map(_profile_json, configuration.profiles.values())),
             instances=_instances_json(configuration, found),
             permissions=configuring.documented(configuration, namespace=namespace),
+            budget=tuple(map(_limit_json, configuration.budget.limits)),
         )
     return msgspec.json.format(msgspec.json.encode(checked))
 
 
 def _finding_json(it: ConfigError) -> _Finding:
     return _Finding(line=it.line, key=it.key, problem=it.problem)
+
+
+def _limit_json(limit: BudgetLimit) -> _Limit:
+    selector = None if limit.selector is None else str(limit.selector)
+    return _Limit(max=limit.most, group_by=limit.group_by, selector=selector)
 
 
 def _profile_json(profile: Profile) -> _Profile:

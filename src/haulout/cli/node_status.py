@@ -20,11 +20,12 @@ from haulout.kube.locks import held_until
 from haulout.kube.objects import Lease, Node, Page, Pod
 from haulout.kube.resources import LEASES, NODES, PODS
 from haulout.maintenance.lease import NAMESPACE, name_of
-from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Phase, StatusBlocker
+from haulout.maintenance.resource import NODE_MAINTENANCES, ConditionType, NodeMaintenance, Phase, StatusBlocker
 from haulout.profiles.plugin import STATE_LABEL, State
 
 T = TypeVar("T")
 
+_WAITS_FOR_BUDGET = "waiting for the budget"
 _LEASE_NAMESPACE = "LEASE_NAMESPACE"  # the environment's word, as the operator reads it
 
 
@@ -84,7 +85,7 @@ class NodeStatus:
             state = "left cordoned"
         if not state and self.is_cordoned:
             state = "in maintenance" if self._is_in_maintenance_by_a_profile else "cordoned"
-        if state and self.maintenances and not self.is_cordoned and state != "failed":
+        if state and self.maintenances and not self.is_cordoned and state not in ("failed", _WAITS_FOR_BUDGET):
             state += ", not cordoned"
         ready = "" if self.is_ready else "not ready"
         return ", ".join(part for part in (state, ready) if part) or "in service"
@@ -104,8 +105,13 @@ def _state(maintenances: tuple[NodeMaintenance, ...]) -> str:
     if Phase.FAILED in phases:
         return "failed"
     if Phase.RUNNING in phases:
-        return "draining"
+        return _WAITS_FOR_BUDGET if all(map(_waits_for_budget, maintenances)) else "draining"
     return "in maintenance" if Phase.SUCCEEDED in phases else "waiting for the operator"
+
+
+def _waits_for_budget(maintenance: NodeMaintenance) -> bool:
+    told = maintenance.status.condition(ConditionType.WITHIN_BUDGET)
+    return told is not None and told.status == "False"
 
 
 @dataclass(frozen=True, slots=True)

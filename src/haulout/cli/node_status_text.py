@@ -156,7 +156,8 @@ def _lease(status: NodeStatus, now: datetime) -> str:
 
 def _blocker(blocker: StatusBlocker, now: datetime) -> str:
     begun = f" (for {elapsed(now - blocker.since)})" if blocker.since else ""
-    return f"{blocker.pod}: {blocker.reason}{begun}" + (f"; {blocker.advice}" if blocker.advice else "")
+    whose = f"{blocker.pod}: " if blocker.pod else ""
+    return f"{whose}{blocker.reason}{begun}" + (f"; {blocker.advice}" if blocker.advice else "")
 
 
 def _ahead(instant: datetime | None, now: datetime) -> str:

@@ -160,6 +160,7 @@ class LeaderElection:
     async def _lead(self, lead: Callable[[Client], Awaitable[None]]) -> None:
         logger.info("%s leads now: lease %s", self.identity, self._lease_key)
         failure: Exception | None = None
+        cancelled_before = _times_cancelled()
         async with asyncio.TaskGroup() as group:
             # The work runs in this very task: whoever cancels `run` cancels it, and the lease is renewed until it has
             # ended, however long it takes to tidy up.
@@ -173,6 +174,9 @@ class LeaderElection:
             finally:
                 if renewing:
                     renewing.cancel()
+        if _times_cancelled() > cancelled_before:
+            # Who tidies up after a cancellation may fail, since it must not write any more: that is no reason to go on.
+            raise asyncio.CancelledError from failure
         if deadline.expired():
             raise LeadershipLost(f"{self.identity} lost lease {self._lease_key}: {self._loss()}") from failure
         if failure:
@@ -384,3 +388,9 @@ async def _to_its_end(coroutine: Coroutine[Any, Any, None]) -> None:
             cancelled = error
     if cancelled:
         raise cancelled
+
+
+def _times_cancelled() -> int:
+    """Return how often the running task was cancelled by others, as far as nobody has taken that back."""
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()

@@ -1,8 +1,9 @@
 """Budgets that hold whatever fails: who has a slot stands in one small object for each budget.
 
     ledger = Ledger(client, namespace="haulout")
-    await ledger.take("workers", Slot(uid=node.uid, name=node.name, since=now), limits=[Limit(most=2)], is_held=…)
-    await ledger.give_back("workers", uid)
+    slot = Slot(uid=node.uid, name=node.name, since=now, version=node.resource_version, by="operator-1")
+    refusal = await ledger.take("workers", slot, limits=[Limit(most=2)], is_held=…)     # None: it is ours
+    await ledger.give_back("workers", lambda it: it == slot)
 
 A slot is taken by compare-and-swap before a node is touched, on what the server itself says. So not even a deposed
 leader with an old copy of everything can exceed a budget: of all who write to one state of the ledger, one succeeds.
@@ -10,16 +11,18 @@ leader with an old copy of everything can exceed a budget: of all who write to o
 One budget may have several limits, each of which counts some of the slots only: so many in all, so many in each zone.
 They hold together, or the slot is not taken.
 
-A slot names its node's uid. It is given back when the node has left its maintenance. One that its owner could not give
-back, because it died in between, is dropped by the next who looks for room, after the server has said that the node is
-gone, or is not in maintenance and cannot come there by this slot any more: with proof, not by hope. For that, a slot
-holds the version of the node to which its owner's write is bound; at a later one that write is refused.
+A slot names its node's uid and who took it: several may want the same node, and each has a slot of its own, so that
+none gives back another's. The node counts once. A slot is given back when the node has left its maintenance. One that
+its owner could not give back, because it died in between, is dropped by the next who looks for room, after the server
+has said that the node is gone, or is not in maintenance and cannot come there by this slot any more: with proof, not by
+hope. For that, a slot holds the version of the node to which its owner's write is bound; at a later one that write is
+refused. `haulout.budget.slots` has the rules.
 """
 
 import hashlib
 import logging
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -48,6 +51,12 @@ class Slot(Base, frozen=True):
     name: str
     since: datetime
     version: str = ""  # of the node: its owner writes to no other
+    by: str = ""  # its owner
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells it from others."""
+        return self.uid, self.by
 
 
 def _everybody(_: Slot) -> bool:
@@ -62,9 +71,20 @@ class Limit:
     others: frozenset[str] = frozenset()
     counts: Callable[[Slot], bool] = _everybody
 
-    def has_room(self, slots: Mapping[str, Slot]) -> bool:
-        """Tell whether there is room for one more beside these."""
-        return len({*self.others, *(uid for uid, slot in slots.items() if self.counts(slot))}) < self.most
+    def has_room(self, uid: str, slots: Iterable[Slot]) -> bool:
+        """Tell whether there is room for one more, `uid`, beside these."""
+        return len({*self.others, *(it.uid for it in slots if self.counts(it))} - {uid}) < self.most
+
+    def depends_on(self, slot: Slot) -> bool:
+        """Tell whether there may be more room without a slot."""
+        return slot.uid not in self.others and self.counts(slot)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A slot was not to be had: these are in use. Without any, others were quicker again and again."""
+
+    slots: tuple[Slot, ...] = ()
 
 
 class BadLedger(KubeError):
@@ -91,51 +111,52 @@ class Ledger:
         self._client = client
         self._namespace = namespace
 
-    async def slots(self, budget: str) -> Mapping[str, Slot]:
-        """Return who has a slot right now, by uid."""
+    async def slots(self, budget: str) -> tuple[Slot, ...]:
+        """Return the slots that are taken right now."""
         found = await self._read(budget)
-        return {} if found is None else _slots(found)
+        return () if found is None else _slots(found)
 
     async def take(
         self, budget: str, slot: Slot, *, limits: Sequence[Limit], is_held: Callable[[Slot], Awaitable[bool]]
-    ) -> bool:
-        """Take a slot, if all limits have room for it; return whether it is ours.
+    ) -> Refusal | None:
+        """Take a slot, if all limits have room for it; return why it is not ours, None if it is.
 
         `is_held` asks the server whether the owner of a slot still needs it; it is asked only when there would be no
         room otherwise.
         """
         for attempt in range(1, _TRIES + 1):
             found = await self._read(budget)
-            slots = {} if found is None else _slots(found)
-            own = slots.pop(slot.uid, None)
-            if not _have_room(limits, slots):
-                slots = {uid: it for uid, it in slots.items() if await is_held(it)}
-                if not _have_room(limits, slots):
-                    return False
-            if own is not None and own.version == slot.version:
-                return True
+            known = () if found is None else _slots(found)
+            others = [it for it in known if it.key != slot.key]
+            if not _have_room(limits, slot.uid, others):
+                others = [it for it in others if not _matters(it, limits) or await is_held(it)]
+                if not _have_room(limits, slot.uid, others):
+                    return Refusal(tuple(others))
+            if any(it.key == slot.key and it.version == slot.version for it in known):
+                return None
             try:
-                await self._write(budget, found, {**slots, slot.uid: slot})
+                await self._write(budget, found, (*others, slot))
             except (Conflict, AlreadyExists, NotFound):
                 await self._client.clock.sleep(_PAUSE.delay(attempt, self._client.random))
             else:
-                return True
-        return False
+                return None
+        return Refusal()
 
-    async def give_back(self, budget: str, uid: str) -> None:
-        """Give a slot back, if there is one."""
+    async def give_back(self, budget: str, is_free: Callable[[Slot], bool]) -> None:
+        """Give back the slots of which `is_free` tells that, if there are any."""
         for attempt in range(1, _TRIES + 1):
             found = await self._read(budget)
-            slots = {} if found is None else _slots(found)
-            if uid not in slots:
+            known = () if found is None else _slots(found)
+            left = [it for it in known if not is_free(it)]
+            if len(left) == len(known):
                 return
             try:
-                await self._write(budget, found, {key: it for key, it in slots.items() if key != uid})
+                await self._write(budget, found, left)
             except (Conflict, NotFound):
                 await self._client.clock.sleep(_PAUSE.delay(attempt, self._client.random))
             else:
                 return
-        log.warning("the slot of %s in budget %s could not be given back now; the next one sees to it", uid, budget)
+        log.warning("a slot in budget %s could not be given back now; the next one sees to it", budget)
 
     async def _read(self, budget: str) -> _ConfigMap | None:
         try:
@@ -143,9 +164,9 @@ class Ledger:
         except NotFound:
             return None
 
-    async def _write(self, budget: str, found: _ConfigMap | None, slots: Mapping[str, Slot]) -> None:
+    async def _write(self, budget: str, found: _ConfigMap | None, slots: Iterable[Slot]) -> None:
         name = ledger_name(budget)
-        data = {_BUDGET: budget, _SLOTS: msgspec.json.encode(list(slots.values())).decode()}
+        data = {_BUDGET: budget, _SLOTS: msgspec.json.encode(list(slots)).decode()}
         if found is None:
             body: RawObject = {"metadata": {"name": name, "namespace": self._namespace}, "data": data}
             body |= {"apiVersion": LEDGERS.api_version, "kind": LEDGERS.kind}
@@ -156,14 +177,17 @@ class Ledger:
         await self._client.patch(LEDGERS, name, patch, namespace=self._namespace)
 
 
-def _have_room(limits: Sequence[Limit], slots: Mapping[str, Slot]) -> bool:
-    return all(limit.has_room(slots) for limit in limits)
+def _have_room(limits: Sequence[Limit], uid: str, slots: Sequence[Slot]) -> bool:
+    return all(limit.has_room(uid, slots) for limit in limits)
 
 
-def _slots(found: _ConfigMap) -> dict[str, Slot]:
+def _matters(slot: Slot, limits: Sequence[Limit]) -> bool:
+    return any(limit.depends_on(slot) for limit in limits)
+
+
+def _slots(found: _ConfigMap) -> tuple[Slot, ...]:
     try:
-        slots = msgspec.json.decode(found.data.get(_SLOTS, "[]"), type=tuple[Slot, ...])
+        return msgspec.json.decode(found.data.get(_SLOTS, "[]"), type=tuple[Slot, ...])
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
         problem = f"{_SLOTS} of ConfigMap {found.key} is not what was written there ({error})"
         raise BadLedger(f"{problem}; delete it when no node that it was about is in maintenance") from None
-    return {slot.uid: slot for slot in slots}

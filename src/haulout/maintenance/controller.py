@@ -14,6 +14,11 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from haulout.budget.away import Cause, orders_of
+from haulout.budget.limits import NO_BUDGET, Budget
+from haulout.budget.line import Line, Order
+from haulout.budget.room import Crowded, View, may_make_room
+from haulout.budget.slots import Slots
 from haulout.core.backoff import Backoff
 from haulout.drain.keeper import Drains
 from haulout.errors import Conflict, HandOver, HauloutError, KubeError, LeadershipLost, NotFound
@@ -26,13 +31,13 @@ from haulout.kube.queue import Queue
 from haulout.kube.resources import NODES
 from haulout.maintenance import etcd, quorum
 from haulout.maintenance import lease as node_lease
-from haulout.maintenance.decision import decide
+from haulout.maintenance.decision import NEVER, decide
 from haulout.maintenance.performing import Performer
 from haulout.maintenance.recording import Recorder
-from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Phase, Status
+from haulout.maintenance.resource import NODE_MAINTENANCES, ConditionType, NodeMaintenance, Phase, Status
 from haulout.maintenance.restlessness import Restlessness
 from haulout.maintenance.seen import Decision, Seen, Stray
-from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us, holders
+from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us
 from haulout.maintenance.status import BLOCKED_AFTER, describe, is_said
 from haulout.maintenance.telling import Teller
 
@@ -54,6 +59,7 @@ class Settings:
     lease_namespace: str = node_lease.NAMESPACE
     own_node: str = ""  # hand over before it is drained; empty: never
     guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift; there it is always guarded
+    namespace: str = "haulout"  # of the operator: where the ledger of a budget is
 
 
 class Controller:
@@ -70,6 +76,7 @@ class Controller:
         settings: Settings | None = None,
         nodes: Cache[Node] | None = None,
         history: History | None = None,
+        line: Line | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self._recorder = Recorder(history or NoHistory())
@@ -94,7 +101,11 @@ class Controller:
             self._teller,
             lease_namespace=self.settings.lease_namespace,
             before_drain=self._hand_over_if_on,
+            slots=Slots(client, namespace=self.settings.namespace, cause=Cause.ORDERS),
+            view=self._view,
         )
+        self._budget = NO_BUDGET
+        self._line = line or Line()
         self._status_written_at: dict[str, float] = {}
         self._restlessness = Restlessness(client.clock)
         self._is_handing_over = asyncio.Event()
@@ -103,6 +114,7 @@ class Controller:
         """Work until cancelled; raises `HandOver` when another process should go on."""
         async with asyncio.TaskGroup() as group:
             background = [group.create_task(_endless(run)) for run in (*self._sight.runs(), self._drains.run)]
+            end = self._line.subscribe(self._wake_waiting)
             try:
                 await self._performer.prepare()
                 await self._sight.wait_synced()
@@ -110,6 +122,7 @@ class Controller:
                 background.append(group.create_task(self._queue.run()))
                 await self._is_handing_over.wait()
             finally:
+                end()
                 for task in background:
                     task.cancel()
         raise HandOver(f"this process runs on node {self.settings.own_node}, which is about to be drained")
@@ -119,6 +132,12 @@ class Controller:
         if node == self.settings.own_node:
             self._is_handing_over.set()
             raise HandOver(f"node {node} is to be drained by another process")
+
+    def use(self, budget: Budget) -> None:
+        """Go on by this budget: who waits for room is looked at again, and who holds a node goes on."""
+        self._budget = budget
+        for maintenance in list(self._sight.maintenances.cache.all()):
+            self._queue.add(maintenance.name)
 
     # Who is woken by what
 
@@ -130,18 +149,27 @@ class Controller:
     def _note_maintenance(self, old: NodeMaintenance | None, new: NodeMaintenance | None) -> None:
         changed = new or old or NodeMaintenance()
         self._queue.add(changed.name)
+        if old is None and new is not None and self._budget and _may_wait_for_room(new):
+            self._line.join(_order(new))  # before anybody behind it is looked at
         if old is None or new is None or (old.is_leaving, old.node) != (new.is_leaving, new.node):
             for node in {it.node: it for it in (old, new) if it is not None}:
                 for other in self._sight.maintenances_of(node):  # they may wait behind it
                     self._queue.add(other.name)
 
     def _note_node(self, old: Node | None, new: Node | None) -> None:
+        self._sight.sizes.note(old, new)
+        if self._line.orders() and may_make_room(self._budget, old, new):
+            self._wake_waiting()
         if not changed_for_us(old, new):
             return
         for maintenance in self._sight.maintenances_of((new or old or Node()).name):
             self._queue.add(maintenance.name)
-        for owner in () if new is None else holders(new):
+        for owner in () if new is None else orders_of(new):
             self._queue.add(owner)  # it may be gone, and that is to be told
+
+    def _wake_waiting(self) -> None:
+        for order in self._line.orders():
+            self._queue.add(order.name)
 
     def _note_drain(self, name: str) -> None:
         """Look at a drain that tells something new: when that may be written, or at once if another phase begins."""
@@ -170,6 +198,7 @@ class Controller:
             log.warning("NodeMaintenance %s changes again and again; it is left alone for a while", name)
             return pauses_until
         try:
+            self._performer.refused.pop(name, None)
             async with self._in_turn(maintenance):
                 return await self._go_on(maintenance)
         except MaintenanceGone:
@@ -179,7 +208,7 @@ class Controller:
     async def _in_turn(self, maintenance: NodeMaintenance) -> AsyncIterator[None]:
         """Judge and take one node of the control plane at a time, so that each judgement knows of the last."""
         node = self._sight.nodes.get(maintenance.node)
-        if node is None or not quorum.is_control_plane(node) or maintenance.name in holders(node):
+        if node is None or not quorum.is_control_plane(node) or maintenance.name in orders_of(node):
             yield
             return
         async with self._control_plane:
@@ -226,14 +255,30 @@ class Controller:
             leased_at=self._performer.leased_at.get(maintenance.name),
             restored_at=self._performer.restored_at.get(maintenance.name),
             may_publish=self._performer.may_publish(),
+            has_budget=bool(self._budget),
+            crowded=self._crowded(maintenance, node),
             now=self._clock.now(),
         )
+
+    def _crowded(self, maintenance: NodeMaintenance, node: Node | None) -> Crowded | None:
+        """Return why the budget has no room for a node that the maintenance does not hold yet."""
+        view = self._view(maintenance)
+        if view is None or node is None or maintenance.is_leaving or maintenance.name in orders_of(node):
+            return None
+        return self._performer.refused.get(maintenance.name) or view.crowded(node)
+
+    def _view(self, maintenance: NodeMaintenance) -> View | None:
+        """Return the budget, with what is seen of the nodes that share it now; None if there is none."""
+        if not self._budget:
+            return None
+        orders, now = self._line.orders(), self._clock.now()
+        return View(budget=self._budget, nodes=self._sight, now=now, orders=orders, order=_order(maintenance))
 
     async def _objection(self, maintenance: NodeMaintenance, node: Node | None) -> str:
         """Return why a node may not be taken now: etcd would lose its quorum, as the webhook would have said."""
         if node is None or maintenance.is_leaving or not quorum.is_control_plane(node):
             return ""
-        if maintenance.name in holders(node):
+        if maintenance.name in orders_of(node):
             return ""
         try:
             judged = await etcd.judge(
@@ -254,6 +299,7 @@ class Controller:
         self._restlessness.forget(name)
         self._performer.forget(name)
         self._recorder.forget(name)
+        self._line.leave(name)
         self._teller.forget(name)
         for node in self._sight.nodes_held_by(name):
             if await self._is_orphan(node, name):
@@ -265,7 +311,7 @@ class Controller:
             self._sight.maintenances.note(await self._client.get(NODE_MAINTENANCES, name))
         except NotFound:
             found = self._sight.nodes.note(await self._client.get(NODES, node.name))
-            return name in holders(found)
+            return name in orders_of(found)
         self._queue.add(name)
         return False
 
@@ -273,6 +319,11 @@ class Controller:
 
     async def _rest(self, seen: Seen, decision: Decision) -> datetime | None:
         """Tell how things stand; return when to look again."""
+        if decision.crowded is not None:
+            self._line.join(_order(seen.maintenance))
+        elif seen.maintenance.status.phase or seen.maintenance.is_leaving:
+            self._line.leave(seen.maintenance.name)
+        self._teller.waits_for_room(seen.maintenance, decision.crowded)
         is_silent = seen.maintenance.is_leaving or not seen.maintenance.status.phase
         if is_silent and not decision.problem:
             return decision.wakes_at
@@ -303,6 +354,7 @@ class Controller:
     async def _tell_failure(self, seen: Seen, decision: Decision, error: Exception) -> None:
         """Say in the status what went wrong, as far as that is possible."""
         problem = str(error) if isinstance(error, HauloutError) else f"a defect in the operator: {error!r}"
+        self._line.leave(seen.maintenance.name)  # it must not stand in the way of others
         self._teller.fails_for_now(seen.maintenance, problem)
         decided = replace(decision, step=None, wakes_at=seen.now + _RETRIED_WITHIN)
         report = describe(seen, decided, error=problem, lease_namespace=self.settings.lease_namespace)
@@ -310,6 +362,17 @@ class Controller:
             await self._tell_status(seen.maintenance, report.status)
         except (KubeError, MaintenanceGone) as another:
             log.debug("NodeMaintenance %s: its status cannot be written: %s", seen.maintenance.name, another)
+
+
+def _order(maintenance: NodeMaintenance) -> Order:
+    return Order(maintenance.metadata.creation_timestamp or NEVER, maintenance.name, maintenance.node)
+
+
+def _may_wait_for_room(maintenance: NodeMaintenance) -> bool:
+    """Tell whether a maintenance that is seen for the first time is new, or waits as a predecessor has said."""
+    told = maintenance.status.condition(ConditionType.WITHIN_BUDGET)
+    is_waiting = told is not None and told.status == "False"
+    return not maintenance.is_leaving and (is_waiting or not maintenance.status.phase)
 
 
 async def _endless(run: Callable[[], Awaitable[None]]) -> None:

@@ -7,7 +7,7 @@
 It does no input or output. Each step can be repeated, and none depends on one before it having been made by the same
 process: whoever takes over sees what there is and decides the same. In this order:
 
-    finalizer → look at the pods → first status → lease → cordon, taints, label → conditions → drain
+    finalizer → look at the pods → first status → budget → lease → cordon, taints, label → conditions → drain
 
 and back, once the object is deleted: stop the drain → give back what is ours on the node → lease → finalizer.
 """
@@ -57,7 +57,7 @@ LEASE_LOST_FOR = timedelta(minutes=1)  # to somebody else, until the maintenance
 LEASE_LOOKED_AT_EVERY = timedelta(seconds=10)  # meanwhile
 LEASE_TAKEN_AT_MOST_EVERY = timedelta(seconds=10)
 _USUAL = Policy.like_nmo()
-_NEVER = datetime.max.replace(tzinfo=UTC)
+NEVER = datetime.max.replace(tzinfo=UTC)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 RESTORED_AT_MOST_EVERY = timedelta(seconds=10)
 OBJECTION_LOOKED_AT_EVERY = timedelta(seconds=30)
@@ -169,6 +169,7 @@ def _go_on(seen: Seen, node: Node, policy: Policy, failure: Failure | None) -> D
     return (
         _about_the_drain(seen, node, policy, failure)
         or _about_others(seen, node)
+        or _about_the_budget(seen, node)
         or _about_the_lease(seen, node)
         or _about_the_node(seen, node)
         or publish(seen, node, _stage(seen, failure))
@@ -206,6 +207,20 @@ def _about_others(seen: Seen, node: Node) -> Decision | None:
     return Decision(
         problem=f"{problem}: this one goes on when that is deleted", waits_for=f"NodeMaintenance {first.name}"
     )
+
+
+def _about_the_budget(seen: Seen, node: Node) -> Decision | None:
+    """Wait, without a hand on the node or its lease, while too many others are out of service."""
+    crowded = seen.crowded
+    if crowded is None or owner_name(seen.maintenance) in owners(node):
+        return None
+    if _is_under_way(seen.drain):
+        return Decision(step=StopDrain())
+    is_settled = crowded.again_at is None
+    if is_settled and seen.lease is not None and seen.tenure.is_ours:
+        return Decision(step=ReleaseLease(seen.lease))
+    whom = "the budget" if not crowded.users else f"one of {', '.join(crowded.users)} to be back in service"
+    return Decision(problem=str(crowded), waits_for=whom, wakes_at=crowded.again_at, crowded=crowded)
 
 
 def _about_the_lease(seen: Seen, node: Node) -> Decision | None:
@@ -374,4 +389,4 @@ def _next_round(now: datetime) -> datetime:
 
 
 def _age(maintenance: NodeMaintenance) -> tuple[datetime, str]:
-    return maintenance.metadata.creation_timestamp or _NEVER, maintenance.name
+    return maintenance.metadata.creation_timestamp or NEVER, maintenance.name

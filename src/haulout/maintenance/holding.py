@@ -6,6 +6,7 @@ over. What the Node Maintenance Operator has begun is taken over as if we had be
 
 from collections.abc import Iterable
 
+from haulout.budget import away
 from haulout.drain import cordon
 from haulout.drain.cordon import Wishes
 from haulout.drain.lifecycle import Stage, published
@@ -15,8 +16,8 @@ from haulout.maintenance.resource import NodeMaintenance
 from haulout.maintenance.seen import Decision, Seen
 from haulout.maintenance.steps import Hold, Publish, Release, ReleaseLease, StopDrain
 
-OWNER_PREFIX = "NodeMaintenance/"
-DRAIN_TAINT = Taint(key="medik8s.io/drain", effect="NoSchedule")
+OWNER_PREFIX = away.ORDER_PREFIX
+DRAIN_TAINT = away.DRAIN_TAINT
 EXCLUDE_LABEL = "remediation.medik8s.io/exclude-from-remediation"
 WISHES = Wishes(
     taints=(Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"), DRAIN_TAINT),

@@ -5,8 +5,11 @@ A step that finds the world other than it was when it was chosen changes nothing
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime, timedelta
 
+from haulout.budget.room import Crowded, View
+from haulout.budget.slots import Slots
 from haulout.drain.evictionrequests import Owner
 from haulout.drain.keeper import Drains
 from haulout.errors import AlreadyExists, Conflict, Forbidden, KubeError, LeadershipLost, LockHeld, NotFound
@@ -40,6 +43,8 @@ class Performer:
         *,
         lease_namespace: str,
         before_drain: Callable[[str], object],
+        slots: Slots,
+        view: Callable[[NodeMaintenance], View | None],
     ) -> None:
         self.leased_at: dict[str, datetime] = {}  # by maintenance: when its node's lease was taken or renewed
         self.restored_at: dict[str, datetime] = {}  # by maintenance: when its node had to be taken again
@@ -50,6 +55,9 @@ class Performer:
         self._teller = teller
         self._lease_namespace = lease_namespace
         self._before_drain = before_drain
+        self._slots = slots
+        self._view = view  # of the budget; None: there is none
+        self.refused: dict[str, Crowded] = {}  # by maintenance: why its node got no slot at the last try
 
     async def prepare(self) -> None:
         """Make the namespace of the leases, or find that out when the first is taken."""
@@ -64,7 +72,7 @@ class Performer:
             case steps.AddFinalizer() | steps.Accept() | steps.StartOver() | steps.RemoveFinalizer():
                 return await self._change_maintenance(step, seen)
             case steps.Hold(change, is_first):
-                return await self._hold(seen.maintenance, change, is_first=is_first)
+                return await self._hold(seen, change, is_first=is_first)
             case steps.TakeLease():
                 return await self._take_lease(seen)
             case steps.ReleaseLease() | steps.Publish() | steps.Release():
@@ -86,6 +94,7 @@ class Performer:
         """Forget a maintenance."""
         self.restored_at.pop(name, None)
         self.leased_at.pop(name, None)
+        self.refused.pop(name, None)
 
     # The maintenance itself
 
@@ -134,17 +143,32 @@ class Performer:
 
     # The node and its lease
 
-    async def _hold(self, maintenance: NodeMaintenance, change: RawObject, *, is_first: bool) -> NodeMaintenance:
+    async def _hold(self, seen: Seen, change: RawObject, *, is_first: bool) -> NodeMaintenance:
+        maintenance = seen.maintenance
         if is_first:
             confirmed = await self._sight.confirmed(maintenance)
             if confirmed.is_leaving != maintenance.is_leaving:
                 return confirmed
             maintenance = confirmed
+            if not await self._has_slot(maintenance, _present(seen)):
+                return maintenance
         node = self._sight.nodes.note(await self._client.patch(NODES, maintenance.node, merge_patch(change)))
         if not is_first:
             self.restored_at[maintenance.name] = self._client.clock.now()
             self._teller.restores(maintenance, node)
         return maintenance
+
+    async def _has_slot(self, maintenance: NodeMaintenance, node: Node) -> bool:
+        """Take leave for the change of this version of the node, where there is a budget; return whether it is ours."""
+        view = self._view(maintenance)
+        if view is None:
+            return True
+        refused = await self._slots.take(node, view.limits(node))
+        if refused is None:
+            return True
+        crowded = view.crowded_by(node, refused.slots)
+        self.refused[maintenance.name] = replace(crowded, again_at=refused.again_at)
+        return False
 
     async def _change_node(self, step: steps.ReleaseLease | steps.Publish | steps.Release, seen: Seen) -> None:
         match step:
@@ -155,6 +179,8 @@ class Performer:
             case steps.Release(name, change):
                 node = self._sight.nodes.note(await self._client.patch(NODES, name, merge_patch(change)))
                 self._teller.gives_back(seen.maintenance, node)
+                if self._view(seen.maintenance) is not None:
+                    await self._slots.give_back(node)
 
     async def _publish(self, maintenance: NodeMaintenance, step: steps.Publish) -> None:
         """Write conditions of a node. Where that is not permitted nothing depends on it, but none is left behind."""

@@ -34,6 +34,7 @@ class ConditionType(StrEnum):
     CORDONED = "Cordoned"
     DRAINED = "Drained"
     FAILED = "Failed"
+    WITHIN_BUDGET = "WithinBudget"  # only where there is a budget
 
 
 class Spec(Base, frozen=True):

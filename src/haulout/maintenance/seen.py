@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
+from haulout.budget.room import Crowded
 from haulout.drain.keeper import Kept
 from haulout.kube.objects import Lease, Node
 from haulout.maintenance.lease import Tenure, tenure
@@ -45,6 +46,8 @@ class Seen:
     restored_at: datetime | None = None  # when somebody had undone what we hold, and we did it again
     strays: tuple[Stray, ...] = ()
     may_publish: bool = True  # conditions of nodes, as far as we know
+    has_budget: bool = False
+    crowded: Crowded | None = None  # why the budget has no room for the node
 
     @property
     def tenure(self) -> Tenure:
@@ -71,3 +74,4 @@ class Decision:
     waits_for: str = ""  # in words, who or what must act first
     lease_lost_since: datetime | None = None
     lease_failures: int = 0
+    crowded: Crowded | None = None  # the budget for which it waits

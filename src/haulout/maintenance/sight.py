@@ -10,6 +10,9 @@ import re
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
+from haulout.budget.away import may_count, orders_of
+from haulout.budget.limits import Group
+from haulout.budget.room import Sizes
 from haulout.drain import cordon
 from haulout.errors import HauloutError, KubeError, NotFound
 from haulout.kube import leases
@@ -21,13 +24,14 @@ from haulout.kube.fresh import Fresh
 from haulout.kube.objects import Lease, Node
 from haulout.kube.resources import LEASES, NODES
 from haulout.maintenance import lease as node_lease
-from haulout.maintenance.holding import OWNER_PREFIX
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
 
 log = logging.getLogger(__name__)
 
 _BY_NODE = "node"
 _BY_HOLDER = "holder"
+_BY_SERVICE = "service"
+_OUT = "out"
 _LONGEST_NAME = 253
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SYNCED_WITHIN = timedelta(seconds=10)
@@ -35,7 +39,7 @@ _SYNCED_WITHIN = timedelta(seconds=10)
 
 def node_cache(client: Client) -> Cache[Node]:
     """Return a copy of all nodes, in which those that maintenances hold are found; others may read it, too."""
-    return Cache(client, Selection(NODES), row=compact_nodes(), indexes={_BY_HOLDER: holders})
+    return Cache(client, Selection(NODES), row=compact_nodes(), indexes={_BY_HOLDER: orders_of, _BY_SERVICE: _service})
 
 
 class MaintenanceGone(HauloutError):
@@ -52,6 +56,7 @@ class Sight:
         self.maintenances = Fresh(Cache(client, Selection(NODE_MAINTENANCES), row=as_is, indexes=by_node))
         self._has_own_nodes = nodes is None
         self.nodes = Fresh(node_cache(client) if nodes is None else nodes)
+        self.sizes = Sizes(self.nodes.cache.all)
         self.leases = Fresh(Cache(client, Selection(LEASES, namespace=lease_namespace), row=as_is))
 
     def runs(self) -> tuple[Callable[[], Awaitable[None]], ...]:
@@ -121,30 +126,36 @@ class Sight:
         return {
             it.node: it.name
             for it in self.maintenances.cache.all()
-            if (node := self.nodes.get(it.node)) is not None and it.name in holders(node)
+            if (node := self.nodes.get(it.node)) is not None and it.name in orders_of(node)
         }
 
     def nodes_held_by(self, maintenance: str) -> list[Node]:
         """Return the nodes that are kept cordoned in the name of a maintenance."""
         known = [self.nodes.get(node.name) for node in self.nodes.cache.by(_BY_HOLDER, maintenance)]
-        return [node for node in known if node is not None and maintenance in holders(node)]
+        return [node for node in known if node is not None and maintenance in orders_of(node)]
+
+    # For budgets
+
+    def find(self, name: str) -> Node | None:
+        """Return a node, as far as it is known."""
+        return self.nodes.get(name)
+
+    def candidates(self) -> list[Node]:
+        """Return the nodes that are out of service, or may be."""
+        return list(self.nodes.cache.by(_BY_SERVICE, _OUT))
+
+    def size(self, group: Group) -> int:
+        """Return how many nodes there are in a group."""
+        return self.sizes.of(group)
+
+
+def _service(node: Node) -> tuple[str, ...]:
+    return (_OUT,) if may_count(node) else ()
 
 
 def _may_be_node(name: str) -> bool:
     """Tell whether a node can have this name; others are not asked for: in a path they could mean something else."""
     return len(name) <= _LONGEST_NAME and _NODE_NAME.fullmatch(name) is not None
-
-
-def holders(node: Node) -> tuple[str, ...]:
-    """Return the names of the maintenances that keep a node cordoned, as far as that can be read."""
-    if cordon.MARK not in node.metadata.annotations:
-        return ()
-    try:
-        mark = cordon.cordon_of(node)
-    except cordon.BadMark:
-        return ()
-    owners = () if mark is None else tuple(mark.owners)
-    return tuple(it.removeprefix(OWNER_PREFIX) for it in owners if it.startswith(OWNER_PREFIX))
 
 
 def changed_for_us(old: Node | None, new: Node | None) -> bool:

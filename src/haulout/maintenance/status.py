@@ -15,6 +15,7 @@ from haulout.drain import cordon
 from haulout.drain.blockers import fields_of
 from haulout.drain.cordon import BadMark
 from haulout.drain.progress import PodProgress, Progress, Standing, State
+from haulout.drain.words import some
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import difference
 from haulout.maintenance import lease
@@ -32,6 +33,7 @@ from haulout.maintenance.resource import (
 )
 from haulout.maintenance.seen import Cause, Decision, Seen
 
+BUDGET_USED_UP = "BudgetUsedUp"  # the reason of the condition WithinBudget
 BLOCKED_AFTER = timedelta(seconds=30)  # what stands in the way so long is told as an error, too
 _MOST_BLOCKERS = 50
 _MINUTE = timedelta(minutes=1)
@@ -71,7 +73,7 @@ def describe(seen: Seen, decision: Decision, *, error: str = "", lease_namespace
         conditions=()
         if _is_to_be_adopted(seen, decision)
         else tuple(_conditions(seen, decision, phase, error, lease_namespace)),
-        blockers=tuple(map(_blocker, standing[:_MOST_BLOCKERS])),
+        blockers=(*_crowding(seen, decision), *map(_blocker, standing[:_MOST_BLOCKERS])),
         drain=said.drain if progress is None else _drain(seen, phase, progress),
     )
     lasting_since = [it.since for it in standing if not it.blocker.is_progress]
@@ -165,6 +167,22 @@ def _blocker(standing: Standing) -> StatusBlocker:
     return StatusBlocker(**fields_of(standing.blocker), since=_whole(standing.since))
 
 
+def _crowding(seen: Seen, decision: Decision) -> Iterable[StatusBlocker]:
+    """Yield what stands in the way of the maintenance as a whole: the budget, and who uses it."""
+    crowded = decision.crowded
+    if crowded is None:
+        return
+    told = seen.maintenance.status.condition(ConditionType.WITHIN_BUDGET)
+    is_told = told is not None and told.status == "False"
+    yield StatusBlocker(
+        kind="Budget",
+        object=f"budget: {some(crowded.users)}" if crowded.users else "budget",
+        reason=str(crowded),
+        advice="it begins by itself when there is room",
+        since=told.last_transition_time if told is not None and is_told else seen.now,
+    )
+
+
 def _drain(seen: Seen, phase: Phase, progress: Progress) -> DrainStatus:
     said = seen.maintenance.status.drain or DrainStatus()
     if seen.drain is None or seen.drain.is_waiting:
@@ -208,6 +226,16 @@ def _conditions(
         yield _condition(seen, ConditionType.FAILED, True, failure.cause, failure.text)
     elif seen.maintenance.status.condition(ConditionType.FAILED) is not None:
         yield _condition(seen, ConditionType.FAILED, False, "Resumed", "what made it fail is over, or was edited")
+    yield from _within_budget(seen, decision)
+
+
+def _within_budget(seen: Seen, decision: Decision) -> Iterable[StatusCondition]:
+    """Yield whether there is room in the budget, where there is one or was when this waited for it."""
+    kind = ConditionType.WITHIN_BUDGET
+    if decision.crowded is not None:
+        yield _condition(seen, kind, False, BUDGET_USED_UP, str(decision.crowded))
+    elif seen.maintenance.status.condition(kind) is not None or (seen.has_budget and _cordoned(seen)[0]):
+        yield _condition(seen, kind, True, "Admitted", "the node may be out of service")
 
 
 def _condition(

@@ -8,6 +8,7 @@ import logging
 from datetime import timedelta
 from typing import NamedTuple
 
+from haulout.budget.room import Crowded
 from haulout.drain.progress import Standing
 from haulout.kube.events import EventRecorder, EventType, reference
 from haulout.kube.objects import Node
@@ -60,6 +61,18 @@ class Teller:
         if self._is_new(maintenance.name, "waits", for_whom):
             self._log(maintenance, f"waits for {for_whom}: {problem}")
             self._tell(maintenance, _Event("Warning", "MaintenanceWaiting", problem, "Wait"))
+
+    def waits_for_room(self, maintenance: NodeMaintenance, crowded: Crowded | None) -> None:
+        """Tell that the budget has no room for a maintenance; None: that it has."""
+        key = (maintenance.name, "room")
+        if crowded is None:
+            if key in self._told:
+                self._told.discard(key)
+                self._log(maintenance, "waits no longer for the budget")
+        elif self._is_new(*key):
+            self._log(maintenance, f"waits: {crowded}")
+            note = f"begins by itself when there is room: {crowded}"
+            self._tell(maintenance, _Event("Warning", "BudgetUsedUp", note, "Wait"))
 
     def begins(self, maintenance: NodeMaintenance) -> None:
         """Tell that a maintenance was accepted."""

@@ -16,12 +16,13 @@ from datetime import datetime
 
 import msgspec
 
+from haulout.budget import away
 from haulout.kube.objects import Node
 from haulout.profiles.plugin import Entry, State
 
 log = logging.getLogger(__name__)
 
-ANNOTATION = "haulout.dev/transitions"
+ANNOTATION = away.TRANSITIONS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

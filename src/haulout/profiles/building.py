@@ -4,11 +4,14 @@ Everything is tried, even after something was found wrong, so that one look at a
 cannot be built still counts as there: chains that name it are not wrong as well.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from haulout.budget.limits import Budget, BudgetLimit
 from haulout.core import booleans, shaped
 from haulout.core.booleans import BooleanError
 from haulout.errors import ConfigError, ConfigErrors
@@ -17,8 +20,10 @@ from haulout.profiles.config import Loaded, Registries
 from haulout.profiles.dialect import Mapping as MappingValue
 from haulout.profiles.dialect import Scalar, Value, path
 from haulout.profiles.layout import (
+    BudgetLayout,
     FileLayout,
     InstanceLayout,
+    LimitLayout,
     NotificationLayout,
     ProfileLayout,
     StateLayout,
@@ -40,6 +45,9 @@ T = TypeVar("T")
 Layout = TypeVar("Layout", InstanceLayout, NotificationLayout)
 
 _BROKEN: Any = object()  # an instance that is there, but wrong
+_OF_PROFILES = {"intervals", "instances", "profiles"}
+_TAKEN_LIGHTLY = re.compile(", (so it is ignored|which counts as an empty (list|mapping))")
+_UNUSED = timedelta(minutes=1)  # nobody asks the outside
 
 
 def build(
@@ -47,21 +55,36 @@ def build(
 ) -> Loaded:
     """Return the configuration that a file holds; raises `ConfigErrors`."""
     root, reading = opened(data, file=file, environ=environ)
-    layout = reading.read_partly(FileLayout, root, key="", also=sections)
+    found = {
+        name: reading.read(cls, root.get(name) if isinstance(root, MappingValue) else None, key=name)
+        for name, cls in sections.items()
+    }
     builder = _Builder(reading, registries)
-    configuration = builder.configuration(
-        layout,
-        {
-            name: reading.read(cls, root.get(name) if isinstance(root, MappingValue) else None, key=name)
-            for name, cls in sections.items()
-        },
-    )
+    if _is_only_a_budget(root):
+        configuration = builder.budget_alone(reading.read_partly(BudgetLayout, root, key="", also=sections), found)
+    else:
+        layout = reading.read_partly(FileLayout, root, key="", also=sections)
+        configuration = builder.configuration(layout, found)
+    _promote(reading, "budget")
     if reading.errors:
         raise ConfigErrors(_once(reading.errors), warnings=_once(reading.warnings))
     reviewing.review(configuration, builder.places, reading)
     used = reading.resolver.used  # a key that only `${…}` looks at has a use
     warnings = [each for each in _once(reading.warnings) if each.key not in used]
     return Loaded(configuration, tuple(sorted(warnings, key=lambda each: each.line or 0)))
+
+
+def _promote(reading: Reading, section: str) -> None:
+    """Make errors of the warnings about a section of ours: a limit that was not understood must not be a looser one."""
+    ours = [it for it in reading.warnings if re.match(rf"{section}\b", it.key or "")]
+    for it in ours:
+        reading.warnings.remove(it)
+        reading.wrong(it.key or section, _TAKEN_LIGHTLY.sub("", it.problem))
+
+
+def _is_only_a_budget(root: Value | None) -> bool:
+    """Tell whether a file is about maintenances on a person's order alone, which need nothing else of it."""
+    return isinstance(root, MappingValue) and "budget" in root.entries and not _OF_PROFILES & set(root.entries)
 
 
 def _once(complaints: list[ConfigError]) -> list[ConfigError]:
@@ -94,6 +117,16 @@ class _Builder:
             label_filter=layout.dashboard.label_filter,
             profiles=MappingProxyType(profiles),
             needs=frozenset().union(*map(_needs, profiles.values())),
+            budget=_budget(layout.budget),
+            sections=MappingProxyType(dict(sections)),
+        )
+
+    def budget_alone(self, layout: BudgetLayout, sections: Mapping[str, Any]) -> Configuration:
+        """Return a configuration without profiles."""
+        return Configuration(
+            requeue=_UNUSED,
+            profiles=MappingProxyType({}),
+            budget=_budget(layout.budget),
             sections=MappingProxyType(dict(sections)),
         )
 
@@ -196,6 +229,10 @@ class _Chains:
                 continue
             hint = shaped.meant(name, known) or "; instances must have it"
             self._reading.wrong(key, f"expected the name of a {family} instance, found {name!r}{hint}")
+
+
+def _budget(layouts: Iterable[LimitLayout]) -> Budget:
+    return Budget(tuple(BudgetLimit(most=it.max, group_by=it.group_by, selector=it.selector) for it in layouts))
 
 
 def _needs(profile: Profile) -> frozenset[Need]:

@@ -13,6 +13,8 @@ def between(before: Configuration, after: Configuration) -> Iterator[str]:
         yield f"requeue is {duration.format(after.requeue)} instead of {duration.format(before.requeue)}"
     if before.label_filter != after.label_filter:
         yield "the label filter of the dashboard changed"
+    if before.budget != after.budget:
+        yield f"the budget is {', '.join(map(str, after.budget.limits))}" if after.budget else "the budget is gone"
     for family, names in _instances(before).items():
         yield from _in(family, names, _instances(after)[family])
     yield from _in("profile", before.profiles, after.profiles)

@@ -4,55 +4,39 @@ Whoever was quicker has it. What was taken for a transition that then does not h
 runs out (leases), and whoever took it finds that it has it already.
 """
 
-import logging
 from collections.abc import Callable, Sequence
 
-from haulout.errors import AlreadyExists, Conflict, Forbidden, NotFound
+from haulout.budget.away import Cause
+from haulout.budget.slots import Refused, Slots
+from haulout.errors import AlreadyExists, Conflict, NotFound
 from haulout.kube import leases
-from haulout.kube.access import Permission
-from haulout.kube.cache import revision
 from haulout.kube.client import Client
-from haulout.kube.ledger import LEDGERS, Ledger, Limit, Slot, ledger_name
+from haulout.kube.ledger import Limit
 from haulout.kube.objects import LeaseSpec, Node
-from haulout.kube.resources import NODES
-from haulout.profiles import begun
-from haulout.profiles.plugin import STATE_LABEL, LeaseClaim, SlotClaim, State
+from haulout.profiles.plugin import BudgetClaim, LeaseClaim, SlotClaim
 
-log = logging.getLogger(__name__)
-
-BUDGET = "nodes-in-maintenance"  # one for all limits: see `haulout.profiles.scopes`
-
-
-def permissions(home: str) -> tuple[Permission, ...]:
-    """Return what it takes to take slots and to give them back, in the operator's namespace."""
-    why, names = "keep budgets", (ledger_name(BUDGET),)
-    return (
-        # A name cannot restrict this, as there is no object yet to have one.
-        Permission(("create",), LEDGERS.group, LEDGERS.plural, home, why),
-        Permission(("get", "patch"), LEDGERS.group, LEDGERS.plural, home, why, names=names),
-    )
+LimitClaim = SlotClaim | BudgetClaim
 
 
 class Claims:
-    """Takes claims for nodes; `limit` tells what a claim means for the ledger."""
+    """Takes claims for nodes; `limits` tells what a claim means for the ledger."""
 
-    def __init__(self, client: Client, *, namespace: str, limit: Callable[[SlotClaim, Node], Limit]) -> None:
+    def __init__(self, client: Client, *, namespace: str, limits: Callable[[LimitClaim, Node], list[Limit]]) -> None:
         self._client = client
-        self._ledger = Ledger(client, namespace=namespace)
-        self._limit = limit
+        self._slots = Slots(client, namespace=namespace, cause=Cause.PROFILES)
+        self._limits = limits
 
-    async def take_slot(self, claims: Sequence[SlotClaim], node: Node) -> bool:
-        """Take a slot for a node, if all claims agree; return whether it is the node's."""
-        slot = Slot(uid=node.uid, name=node.name, since=self._client.clock.now(), version=node.resource_version)
-        limits = [self._limit(claim, node) for claim in claims]
-        return await self._ledger.take(BUDGET, slot, limits=limits, is_held=self._is_held)
+    async def take_slot(self, claims: Sequence[LimitClaim], node: Node) -> Refused | None:
+        """Take a slot for a node, if all claims agree; return why it is not the node's, None if it is."""
+        return await self._slots.take(node, [limit for claim in claims for limit in self._limits(claim, node)])
 
-    async def give_back(self, uid: str) -> None:
-        """Give the slot of a node back."""
-        try:
-            await self._ledger.give_back(BUDGET, uid)
-        except Forbidden as error:  # no limit is configured; and a slot is dropped by whoever needs it next
-            log.debug("the slot of node %s is not given back: %s", uid, error)
+    async def give_back(self, node: Node) -> None:
+        """Give the slot of a node back that profiles have let go, as it is now."""
+        await self._slots.give_back(node)
+
+    async def withdraw(self, node: Node) -> None:
+        """Give a slot back that was taken for this version of a node, and is not used."""
+        await self._slots.withdraw(node)
 
     async def take_lease(self, claim: LeaseClaim) -> bool:
         """Take a lease; return whether it is ours."""
@@ -69,16 +53,3 @@ class Claims:
         except (Conflict, AlreadyExists, NotFound):
             return False
         return True
-
-    async def _is_held(self, slot: Slot) -> bool:
-        """Ask the server whether a node that has a slot is in maintenance, or may still come there by it."""
-        try:
-            node = await self._client.get(NODES, slot.name)
-        except NotFound:
-            return False
-        if node.uid != slot.uid:
-            return False
-        is_there = node.metadata.labels.get(STATE_LABEL) == State.IN_MAINTENANCE
-        is_on_the_way = begun.ANNOTATION in node.metadata.annotations
-        may_be_written = revision(node.resource_version) <= revision(slot.version)
-        return is_there or is_on_the_way or may_be_written

@@ -19,31 +19,31 @@ from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Protocol
 
+from haulout.budget.line import Line
 from haulout.drain.ladder import Rung
 from haulout.errors import BadRequest, Conflict, Forbidden, HandOver, HauloutError, Invalid, LeadershipLost, NotFound
 from haulout.history.keeper import History, NoHistory
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.compact import compact_nodes
-from haulout.kube.events import EventRecorder
 from haulout.kube.follow import Selection
 from haulout.kube.objects import Node, Pod
 from haulout.kube.queue import Queue
 from haulout.kube.resources import NODES
-from haulout.profiles import begun, data
+from haulout.profiles import begun, data, topics
 from haulout.profiles.attaching import attached
 from haulout.profiles.info import NO_LABELS, Info, NodeInfo
 from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
 from haulout.profiles.performing import Performer
-from haulout.profiles.plugin import DATA_ANNOTATION, LOG_DETAILS_LABEL, Claim, NodeSight, Sights, SlotClaim, State
+from haulout.profiles.plugin import DATA_ANNOTATION, LOG_DETAILS_LABEL, Claim, LeaseClaim, NodeSight, Sights, State
 from haulout.profiles.recording import Recorder
 from haulout.profiles.shuffles import Shuffles
 from haulout.profiles.sights import NodeSights
 from haulout.profiles.steps import ProfileReport, Result, Sending, Subject
-from haulout.profiles.tallies import Tallies
 from haulout.profiles.telling import Teller
 from haulout.profiles.waiting import Waiting
 
@@ -105,17 +105,16 @@ class Controller:
         self,
         client: Client,
         *,
-        events: EventRecorder,
+        teller: Teller,
         settings: Settings,
         surroundings: Callable[["Controller"], Surroundings],
         nodes: Cache[Node] | None = None,
         history: History | None = None,
-        about_pods: EventRecorder | None = None,
-        tallies: Tallies | None = None,
+        line: Line | None = None,
     ) -> None:
         self.info = Info()
-        self.tallies = tallies or Tallies()
-        self.teller = Teller(events, clock=client.clock, about_pods=about_pods, tallies=self.tallies)
+        self.teller = teller
+        self.tallies = teller.tallies
         self._recorder = Recorder(history or NoHistory(), client.clock)
         self._client = client
         self._clock = client.clock
@@ -132,6 +131,7 @@ class Controller:
         self._has_own_cache = nodes is None
         self._cache = Cache(client, Selection(NODES), row=compact_nodes()) if nodes is None else nodes
         self._nodes = NodeSights(data.entries_of, changed=self._note_change)
+        self._line = line or Line()
         self._performer = Performer(
             client,
             self._nodes,
@@ -140,6 +140,7 @@ class Controller:
             changed=self._queue.add,
             before_drain=self._hand_over_if_on,
             asked=self._tell_leaving,
+            line=self._line,
         )
         self._shuffles = Shuffles(client, self.tallies)
         self._surroundings = surroundings(self)
@@ -160,6 +161,7 @@ class Controller:
             background = [group.create_task(_endless(run)) for run in runs]
             await self._cache.wait_synced()
             stack.callback(self._cache.subscribe(self._nodes.follow))
+            stack.callback(self._line.subscribe(partial(self.note_topics, frozenset({topics.SERVICE}))))
             working = group.create_task(self._queue.run())
             await self._is_handing_over.wait()
             working.cancel()
@@ -250,7 +252,8 @@ class Controller:
         conflict: Conflict | None = None
         for _ in range(_MOST_STEPS):
             sight, configuration = self._nodes.get(name), self._configuration
-            if configuration is None:
+            if configuration is None or not configuration.profiles:
+                await self._forget(name)
                 return None
             if sight is None:
                 await self._forget(name)
@@ -299,10 +302,10 @@ class Controller:
                 wrote = await self._perform(now, result)
             except _REFUSALS:
                 if has_slot and not _has_been_taken(now):
-                    await self._performer.give_back(now.node)  # others may be luckier
+                    await self._performer.withdraw(now.node)  # others may be luckier
                 raise
             if has_slot and not _needs_slot(result):
-                await self._performer.give_back(now.node)
+                await self._performer.withdraw(now.node)
             return result, wrote
 
     async def _prepare(self, subject: Subject, configuration: Configuration) -> tuple[Result, bool]:
@@ -315,7 +318,7 @@ class Controller:
         while True:
             result = self._step(subject, configuration)
             wanted = [it for it in result.claims if it not in taken]
-            may_have_slot |= any(isinstance(claim, SlotClaim) for _, claim in wanted)
+            may_have_slot |= any(not isinstance(claim, LeaseClaim) for _, claim in wanted)
             refused = await self._performer.take(wanted, subject.node)
             taken |= {it for it in wanted if it[0] not in refused}
             failed = {} if refused else await self._performer.change_elsewhere(result)
@@ -339,6 +342,7 @@ class Controller:
             sights=self._surroundings.sights(node.name, self._nodes),
             requeue=configuration.requeue,
             now=self._clock.now(),
+            budget=self._performer.budget(configuration.budget),
             logs_details=node.metadata.labels.get(LOG_DETAILS_LABEL) == "true",
         )
 
@@ -356,8 +360,8 @@ class Controller:
         if result.drains:
             await self._shuffles.seen(sight.node.name)
         await self._performer.see_to_drains(sight.node, result.drains)
-        if _has_left(sight, result):
-            await self._performer.give_back(sight.node)
+        if _has_left(sight, result) and (left := self._nodes.find(sight.node.name)):
+            await self._performer.give_back(left)
         return wrote
 
     def _note(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+from haulout.budget.limits import read_most
 from haulout.core.shaped import Form
 from haulout.kube import selectors
 from haulout.kube.selectors import Selector
@@ -119,6 +120,41 @@ class ProfileLayout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LimitLayout:
+    """How many nodes may be out of service at once, whoever takes them: in all, or in each group."""
+
+    max: int | str = option(
+        "how many nodes: a number, or a share of the nodes that the limit is about, such as 10%",
+        kind=Form("a number of at least 1, or a share from 1% to 100%", read_most, numbers=True),
+    )
+    group_by: tuple[str, ...] = option(
+        "keys of labels: the limit holds for each group of nodes that have the same values of them", default=()
+    )
+    selector: Selector | None = option(
+        "the limit is only about nodes with these labels",
+        default=None,
+        kind=Form("a label selector such as pool=gpu", selectors.parse),
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what makes no sense."""
+        for at, key in enumerate(self.group_by):
+            if not selectors.is_key(key):
+                expected = "the key of a label, such as topology.kubernetes.io/zone"
+                yield f"groupBy[{at}]", f"expected {expected}, found {key!r}"
+
+
+_BUDGET = "limits on how many nodes are out of service at once, whoever takes them; only Haulout knows this key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetLayout:
+    """A file that has a budget and nothing of profiles."""
+
+    budget: tuple[LimitLayout, ...] = option(_BUDGET, default=())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FileLayout:
     """A whole `maintenance.yaml`."""
 
@@ -126,3 +162,4 @@ class FileLayout:
     dashboard: Dashboard = option("what the dashboard shows", default=None)
     instances: InstancesLayout = option("the plugins that chains may name", default=None)
     profiles: tuple[ProfileLayout, ...] = option("the profiles that nodes may have", default=())
+    budget: tuple[LimitLayout, ...] = option(_BUDGET, default=())

@@ -23,11 +23,13 @@ from typing import TypeVar
 from haulout.drain.cordon import BadMark
 from haulout.drain.policy import Policy
 from haulout.errors import HauloutError
+from haulout.profiles import topics
 from haulout.profiles.begun import Begun
 from haulout.profiles.draft import Draft
 from haulout.profiles.instants import later
 from haulout.profiles.model import Member, NotificationMember, Profile, StateConfig, Transition
 from haulout.profiles.plugin import (
+    BudgetClaim,
     Check,
     Claim,
     Cordon,
@@ -243,9 +245,10 @@ class _Walk:
         if not seen.is_done:
             raise _NotYet(seen.words)
 
-    def _ask_again(self) -> None:
+    def _ask_again(self, at: datetime | None = None) -> None:
         """Look again some time, as nobody will tell when that is worth it."""
-        self.wakes.append(later(self.subject.now, self.subject.requeue))
+        some_time = later(self.subject.now, self.subject.requeue)
+        self.wakes.append(some_time if at is None else min(at, some_time))
 
     def _notify(self, profile: Profile, state: State, entry: Entry, report: ProfileReport) -> ProfileReport:
         """Have people told what is due; what goes wrong is told itself, and holds up nothing else."""
@@ -322,14 +325,24 @@ class _Walk:
             return broken(str(error))
 
     def _veto(self, number: int, transition: Transition, scene: Scene) -> str:
-        if why := self.subject.refused.get((scene.profile, number)):
-            self._ask_again()
-            return why
+        if refusal := self.subject.refused.get((scene.profile, number)):
+            self._ask_again(refusal.again_at)
+            return refusal.why
         # Whoever is on its way is not in its own way; who is there is, as ever.
         others = self.in_maintenance - ({scene.profile} if scene.state is not State.IN_MAINTENANCE else set())
-        if transition.next is not State.IN_MAINTENANCE or not others:
+        if transition.next is not State.IN_MAINTENANCE:
             return ""
-        return f"profile {min(others)} has the node in maintenance"
+        return f"profile {min(others)} has the node in maintenance" if others else self._used_up()
+
+    def _used_up(self) -> str:
+        """Return why the budget has no room for the node; it is looked at again when there may be."""
+        view = self.subject.budget
+        crowded = None if view is None else view.crowded(self.subject.node)
+        if view is None or crowded is None:
+            return ""
+        sizes = (topics.NODE_COUNT,) if any(it.is_share for it in view.budget.limits) else ()
+        self.topics |= {topics.SERVICE, *sizes, *map(topics.label, view.budget.label_keys())}
+        return str(crowded)
 
     def _move(self, transition: Transition, profile: Profile, state: State) -> State:
         """Go through a transition as far as that is possible now; raises `_NotYet` where it must wait."""
@@ -357,6 +370,8 @@ class _Walk:
             except _Wrong as error:
                 raise _Failed("At least one check plugin failed", f"{member.name}: {error}") from None
         needed = [it for it in claims if _is_needed(it, transition)]
+        if self.subject.budget is not None and transition.next is State.IN_MAINTENANCE:
+            needed.append(BudgetClaim(self.subject.budget.budget))
         if needed:
             self.claims += [(profile.name, it) for it in needed]
             self.claiming[profile.name] = profile.states[state].transitions.index(transition)

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
+from haulout.budget.limits import NO_BUDGET, Budget
 from haulout.kube.selectors import Selector
 from haulout.profiles.plugin import Check, Need, Notification, Plugin, Schedule, State, Trigger
 
@@ -76,9 +77,10 @@ class Configuration:
     """A whole file."""
 
     requeue: timedelta  # how old an answer from outside may be
-    profiles: Mapping[str, Profile]
+    profiles: Mapping[str, Profile]  # none: nothing is done by profiles, not even the default one
     label_filter: tuple[str, ...] = ()
     needs: frozenset[Need] = frozenset()
+    budget: Budget = NO_BUDGET  # that profiles share with all others who take nodes out of service
     sections: Mapping[str, Any] = field(default_factory=dict)  # what else the file has, for those who know it
 
     def plugins(self) -> Iterator[Plugin]:

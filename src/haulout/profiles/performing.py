@@ -4,6 +4,11 @@ import logging
 from collections.abc import Callable, Collection, Mapping
 from datetime import datetime
 
+from haulout.budget.away import Cause
+from haulout.budget.limits import Budget
+from haulout.budget.line import Line
+from haulout.budget.room import View
+from haulout.budget.slots import Refused, cause_of
 from haulout.drain.evictionrequests import Owner
 from haulout.drain.keeper import Drains, Kept
 from haulout.drain.ladder import Rung
@@ -15,12 +20,12 @@ from haulout.kube.objects import Node, Pod, RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES, Resource
 from haulout.profiles import begun
-from haulout.profiles.claims import Claims
+from haulout.profiles.claims import Claims, LimitClaim
 from haulout.profiles.draft import Draft
 from haulout.profiles.instants import later
-from haulout.profiles.plugin import DATA_ANNOTATION, STATE_LABEL, Claim, LeaseClaim, SlotClaim, State
+from haulout.profiles.plugin import DATA_ANNOTATION, STATE_LABEL, BudgetClaim, Claim, LeaseClaim, SlotClaim, State
 from haulout.profiles.sights import NodeSights
-from haulout.profiles.steps import DrainSeen, Result
+from haulout.profiles.steps import DrainSeen, Refusal, Result
 
 log = logging.getLogger(__name__)
 
@@ -45,6 +50,7 @@ class Performer:
         namespace: str,
         write: Write,
         changed: Callable[[str], object],
+        line: Line,
         before_drain: Callable[[str], object] = lambda _: None,
         asked: Callable[[str, Pod, Rung], object] | None = None,
     ) -> None:
@@ -52,7 +58,8 @@ class Performer:
         self._nodes = nodes
         self._write = write
         self._before_drain = before_drain
-        self._claims = Claims(client, namespace=namespace, limit=self._limit)
+        self._line = line
+        self._claims = Claims(client, namespace=namespace, limits=self._limits)
         self._in_hand: dict[str, dict[tuple[str, str], datetime]] = {}  # by node: leases, and until when they are its
         self._drains = Drains(
             client,
@@ -64,29 +71,43 @@ class Performer:
         """Let drains run, until cancelled."""
         await self._drains.run()
 
-    async def take(self, claims: Collection[tuple[str, Claim]], node: Node) -> dict[str, str]:
+    async def take(self, claims: Collection[tuple[str, Claim]], node: Node) -> dict[str, Refusal]:
         """Take what is claimed; return by profile why that was not possible."""
-        refused: dict[str, str] = {}
+        refused: dict[str, Refusal] = {}
         for profile in dict.fromkeys(profile for profile, _ in claims):
             wanted = dict.fromkeys(claim for of, claim in claims if of == profile)
-            if why := await self._take_for_one(tuple(wanted), node):
-                refused[profile] = why
+            if refusal := await self._take_for_one(tuple(wanted), node):
+                refused[profile] = refusal
         return refused
 
-    async def _take_for_one(self, claims: Collection[Claim], node: Node) -> str:
+    async def _take_for_one(self, claims: Collection[Claim], node: Node) -> Refusal | None:
         # Slots first: one that is not needed after all is given back, and a lease is not.
-        slots = [claim for claim in claims if isinstance(claim, SlotClaim)]
-        if slots and not await self._claims.take_slot(slots, node):
-            return f"no room for another node in maintenance: at most {', '.join(map(_said, slots))}"
+        slots = [claim for claim in claims if not isinstance(claim, LeaseClaim)]
+        if slots and (refused := await self._claims.take_slot(slots, node)):
+            return Refusal(self._no_room(slots, node, refused), refused.again_at)
         in_hand = self.in_hand(node.name)
         for claim in claims:
             if not isinstance(claim, LeaseClaim) or (claim.namespace, claim.name) in in_hand:
                 continue
             if not await self._claims.take_lease(claim):
-                return f"lease {claim.namespace}/{claim.name} was taken by another node"
+                return Refusal(f"lease {claim.namespace}/{claim.name} was taken by another node")
             until = later(self._client.clock.now(), claim.duration)
             self._in_hand.setdefault(node.name, {})[claim.namespace, claim.name] = until
-        return ""
+        return None
+
+    def budget(self, budget: Budget) -> View | None:
+        """Return a budget, with what is seen of the nodes that share it now; None if there is none."""
+        if not budget:
+            return None
+        return View(budget=budget, nodes=self._nodes, now=self._client.clock.now(), orders=self._line.orders())
+
+    def _no_room(self, claims: Collection[LimitClaim], node: Node, refused: Refused) -> str:
+        for claim in claims:
+            view = self.budget(claim.budget) if isinstance(claim, BudgetClaim) else None
+            if view is not None and (crowded := view.crowded_by(node, refused.slots)).group is not None:
+                return str(crowded)
+        said = [_said(it) for it in claims if isinstance(it, SlotClaim)]
+        return f"no room for another node in maintenance: at most {', '.join(said or ['what the budget says'])}"
 
     def in_hand(self, node: str) -> frozenset[tuple[str, str]]:
         """Return the leases that were taken for a node, and not used yet."""
@@ -123,8 +144,12 @@ class Performer:
         return result.draft.labelled({STATE_LABEL: str(result.state)}).annotated(annotations)
 
     async def give_back(self, node: Node) -> None:
-        """Give back the slot of a node that has left maintenance, if it has one."""
-        await self._claims.give_back(node.uid)
+        """Give back the slot of a node that has left maintenance, as it is now, if it has one."""
+        await self._claims.give_back(node)
+
+    async def withdraw(self, node: Node) -> None:
+        """Give back the slot that was taken for this version of a node, and is not used."""
+        await self._claims.withdraw(node)
 
     # Drains
 
@@ -171,11 +196,19 @@ class Performer:
             if key.partition(_GAP)[0] == node:
                 await self._drains.stop(key)
 
-    def _limit(self, claim: SlotClaim, node: Node) -> Limit:
+    def _limits(self, claim: LimitClaim, node: Node) -> list[Limit]:
         """Return what a claim means for the ledger: nodes in maintenance count though they may have no slot."""
+        if isinstance(claim, SlotClaim):
+            return [self._limit(claim, node)]
+        view = self.budget(claim.budget)
+        return [] if view is None else view.limits(node)
+
+    def _limit(self, claim: SlotClaim, node: Node) -> Limit:
         now = self._client.clock.now()
 
         def counts(slot: Slot) -> bool:
+            if cause_of(slot) is not Cause.PROFILES:
+                return False
             sight = self._nodes.get(slot.name)
             if sight is None or sight.node.uid != slot.uid:
                 return True  # until the server says that it is gone

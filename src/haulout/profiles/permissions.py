@@ -10,17 +10,18 @@ the namespace where it is, a Secret by its name, and what nobody configures is n
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from haulout.budget import slots
 from haulout.drain import permissions as drain
 from haulout.drain.answers import DAEMON_SETS
 from haulout.kube import leases
 from haulout.kube.access import Permission
 from haulout.kube.resources import LEASES, PODS, Resource
-from haulout.profiles import claims
 from haulout.profiles.model import Configuration
 from haulout.profiles.performing import HYPERVISORS
 from haulout.profiles.plugin import Need, Plugin
 from haulout.profiles.workloads import KINDS
 
+_BUDGET = "budget"
 _FOLLOW = ("list", "watch")
 _EVENTS = (Permission(("create", "patch"), "events.k8s.io", "events", None, "tell of evicted pods"),)
 _FOLLOWED: Mapping[Need, tuple[Resource[Any], ...]] = {
@@ -57,7 +58,7 @@ def usual(*, namespace: str) -> tuple[Permission, ...]:
         *drain.permissions(),
         *_EVENTS,
         *_counting(namespace),
-        *claims.permissions(namespace),
+        *slots.permissions(namespace),
         *(each for need in seen for each in _following(need)),
         _following_leases(namespace),
         *leases.permissions(namespace=namespace, why="lead, stagger, keep threads"),
@@ -80,11 +81,13 @@ def _drains(permission: Permission) -> bool:
 
 
 def wanted(configuration: Configuration, *, namespace: str) -> Mapping[Permission, tuple[str, ...]]:
-    """Return what plugins of a configuration need beside what all do, and the names of the instances that do."""
+    """Return what a configuration needs beside what all do, and the names of the instances that do, or `budget`."""
     found: dict[Permission, dict[str, None]] = {}
     for name, plugin in configuration.members():
         for each in of(plugin, namespace=namespace):
             found.setdefault(each, {})[name] = None
+    for each in slots.permissions(namespace) if configuration.budget else ():
+        found.setdefault(each, {})[_BUDGET] = None
     return {each: tuple(names) for each, names in found.items()}
 
 

@@ -25,12 +25,14 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, ClassVar, NamedTuple, Protocol
 
+from haulout.budget import away
+from haulout.budget.limits import Budget
 from haulout.kube.access import Permission
 from haulout.kube.objects import Lease, Node, RawObject
 from haulout.profiles.fitting import Room
 from haulout.profiles.smtp import Envelope
 
-STATE_LABEL = "cloud.sap/maintenance-state"
+STATE_LABEL = away.STATE_LABEL
 PROFILE_LABEL = "cloud.sap/maintenance-profile"
 LOG_DETAILS_LABEL = "cloud.sap/maintenance-log-details"
 DATA_ANNOTATION = "cloud.sap/maintenance-data"
@@ -43,7 +45,7 @@ class State(StrEnum):
 
     OPERATIONAL = "operational"
     REQUIRED = "maintenance-required"
-    IN_MAINTENANCE = "in-maintenance"
+    IN_MAINTENANCE = away.IN_MAINTENANCE
 
 
 class Need(StrEnum):
@@ -310,7 +312,7 @@ class Scope(Protocol):
 class SlotClaim:
     """Leave for the node to be in maintenance while fewer than `limit` others that the scope counts are.
 
-    It is noted in a ledger by compare-and-swap. `haulout.profiles.scopes` tells what makes that exact. Only a
+    It is noted in a ledger by compare-and-swap. `haulout.budget.slots` tells what makes that exact. Only a
     transition into maintenance takes it.
     """
 
@@ -318,7 +320,14 @@ class SlotClaim:
     scope: Scope
 
 
-Claim = LeaseClaim | SlotClaim
+@dataclass(frozen=True, slots=True)
+class BudgetClaim:
+    """Leave for the node to be out of service by the budget that all causes share: see `haulout.budget`."""
+
+    budget: Budget
+
+
+Claim = LeaseClaim | SlotClaim | BudgetClaim
 
 
 # What a trigger does

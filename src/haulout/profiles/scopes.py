@@ -5,20 +5,9 @@ over which nodes it counts (its scope) and how many there may be. So two instanc
 nodes, one for each zone and another for all of them, and instances of the same name in an edited file all agree on what
 is taken: they count the same nodes.
 
-To keep a limit while several processes decide at the same time, on copies of the cluster that may be old, there is one
-ledger for the whole cluster (`haulout.kube.ledger`): an object that names the nodes which have got leave to go into
-maintenance. A transition into maintenance adds its node, by compare-and-swap, before anything else is done to it. With
-the ledger as it was read for that, each claim of the transition must hold: of the nodes other than its own that are in
-the ledger or seen in maintenance, fewer than `limit` are counted by the scope.
-
-If the swap fails, somebody else was quicker, and the ledger is read again. As a node is in the ledger before it is
-touched, an old copy of the cluster can hide that a node has left maintenance, never that one has entered it. (A node
-that entered without any limit is not in the ledger; it counts as soon as it is seen.)
-
-An entry holds the version of the node that the transition's write is bound to. It is void, and anybody may remove it,
-when the server has the node at a later version and not in maintenance: then that write either was never made and never
-can be, or the node was in maintenance and has left it; or when the node is gone. Nothing depends on time, or on who
-leads.
+How a limit is kept while several processes decide at the same time, on copies of the cluster that may be old, tells
+`haulout.budget.slots`: there is one ledger for the limits of all checks, and for the budget that profiles share with
+maintenances on a person's order. These have slots in it, too; a check counts only those that profiles have taken.
 """
 
 from collections.abc import Iterator

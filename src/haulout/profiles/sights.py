@@ -9,10 +9,13 @@ A change is told with its topics: what about it may concern other nodes. Most st
 anybody here reads, since a kubelet has only said again that all is well: these are taken, and not told.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import msgspec
 
+from haulout.budget import away
+from haulout.budget.limits import Group
+from haulout.budget.room import Sizes
 from haulout.kube.cache import revision
 from haulout.kube.objects import Node
 from haulout.kube.store import Store
@@ -20,6 +23,8 @@ from haulout.profiles import begun, fitting, topics
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, Entry, NodeSight, State
 
 _BY_STATE = "state"
+_BY_SERVICE = "service"
+_OUT = "out"
 
 Read = Callable[[str], Mapping[str, Entry]]
 Changed = Callable[[str, frozenset[str], bool], object]  # the node, its topics, and whether it was our own write
@@ -52,7 +57,8 @@ class NodeSights:
     def __init__(self, read: Read, *, changed: Changed) -> None:
         self._read = read
         self._changed = changed
-        self._store: Store[_Row] = Store({_BY_STATE: _where})
+        self._store: Store[_Row] = Store({_BY_STATE: _where, _BY_SERVICE: _service})
+        self._sizes = Sizes(lambda: (row.node for row in self._store.all()))
         self._with_label: dict[str, dict[str, _Row]] = {}  # for labels that were asked for
 
     # For readers
@@ -75,6 +81,21 @@ class NodeSights:
             rows = self._store.all()
             self._with_label[key] = {row.key: row for row in rows if key in row.node.metadata.labels}
         return self._with_label[key].values()
+
+    # For budgets
+
+    def find(self, name: str) -> Node | None:
+        """Return a node."""
+        row = self._store.get(name)
+        return None if row is None else row.node
+
+    def candidates(self) -> Iterable[Node]:
+        """Return the nodes that are out of service, or may be."""
+        return [row.node for row in self._store.by(_BY_SERVICE, _OUT)]
+
+    def size(self, group: Group) -> int:
+        """Return how many nodes there are in a group."""
+        return self._sizes.of(group)
 
     # For the cache, and for whoever writes
 
@@ -104,7 +125,8 @@ class NodeSights:
             self._changed(row.key, _topics(known, row), by_us)
 
     def _put(self, row: _Row) -> None:
-        self._store.put(row)
+        old = self._store.put(row)
+        self._sizes.note(None if old is None else old.node, row.node)
         for key, rows in self._with_label.items():
             if key in row.node.metadata.labels:
                 rows[row.key] = row
@@ -113,6 +135,7 @@ class NodeSights:
 
     def _drop(self, row: _Row) -> None:
         self._store.drop(row.key)
+        self._sizes.note(row.node, None)
         for rows in self._with_label.values():
             rows.pop(row.key, None)
         self._changed(row.key, _topics(row, None), False)
@@ -145,6 +168,8 @@ def _topics(old: _Row | None, new: _Row | None) -> frozenset[str]:
         found.add(topics.STATES)
     if old is not None and State.IN_MAINTENANCE in _where(old) and (changed or _told(old) != _told(new)):
         found.add(topics.ROOM)
+    if old is not None and away.may_be_back(old.node, None if new is None else new.node):
+        found.add(topics.SERVICE)
     if _gives(old) != _gives(new):
         found.add(topics.CAPACITY)
     return frozenset(found)
@@ -154,6 +179,10 @@ def _where(row: _Row) -> tuple[str, ...]:
     """Return the states that a node counts for."""
     is_coming = any(it.next is State.IN_MAINTENANCE for it in begun.read(row.node).values())
     return (row.state, State.IN_MAINTENANCE) if is_coming and row.state != State.IN_MAINTENANCE else (row.state,)
+
+
+def _service(row: _Row) -> tuple[str, ...]:
+    return (_OUT,) if away.may_count(row.node) else ()
 
 
 def _told(row: _Row | None) -> tuple[object, ...]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from haulout.budget.room import View
 from haulout.drain.policy import Policy
 from haulout.kube.objects import Node
 from haulout.profiles.begun import Begun
@@ -20,6 +21,14 @@ class DrainSeen:
     problem: str = ""  # it has ended without the node being empty
 
 
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why something was not to be had, and when it may be though nothing happens."""
+
+    why: str
+    again_at: datetime | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subject:
     """A node, and all that a step must know about it."""
@@ -30,14 +39,13 @@ class Subject:
     pending: Mapping[str, Begun]  # by profile: a transition that has begun
     drains: Mapping[str, DrainSeen] = field(default_factory=dict)  # by profile
     in_hand: frozenset[tuple[str, str]] = frozenset()  # leases that were taken for what then did not happen
-    refused: Mapping[tuple[str, int], str] = field(
-        default_factory=dict
-    )  # by `Result.claiming`: why it was not to be had
+    refused: Mapping[tuple[str, int], Refusal] = field(default_factory=dict)  # by `Result.claiming`
     failed: Mapping[str, str] = field(default_factory=dict)  # by profile: why nothing could be changed elsewhere
     sights: Sights
     requeue: timedelta
     now: datetime
     logs_details: bool = False
+    budget: View | None = None  # that profiles share with others; None: there is none
 
 
 # What comes of it

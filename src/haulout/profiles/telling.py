@@ -63,7 +63,7 @@ class Teller:
         self._events = events
         self._clock = clock
         self._about_pods = about_pods or events
-        self._tallies = tallies or Tallies()
+        self.tallies = tallies or Tallies()
         self._failures: dict[tuple[str, str], _Failure] = {}  # by node and profile
 
     def tell(self, node: Node, report: ProfileReport) -> None:
@@ -79,7 +79,7 @@ class Teller:
         """Tell that a profile fails again, for the same reason: it counts, and is an event once in a while."""
         if not report.failed:
             return
-        self._tallies.failures.add(report.name)
+        self.tallies.failures.add(report.name)
         told = self._failures.get((node.name, report.name))
         if told is None or self._clock.monotonic() - told.at >= _TOLD_AGAIN_AFTER.total_seconds():
             self._record_failure(node, report)
@@ -95,7 +95,7 @@ class Teller:
             if report.state not in _STATES:
                 self._record(node, "Warning", _UNREADABLE_DATA, f"profile {report.name} is left alone: {report.error}")
         if report.failed:
-            self._tallies.failures.add(report.name)
+            self.tallies.failures.add(report.name)
         self._record_failure(node, report)
 
     def _record_failure(self, node: Node, report: ProfileReport) -> None:

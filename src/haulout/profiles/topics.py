@@ -2,6 +2,7 @@
 
 NODE_COUNT = "nodes"  # one came or went
 ROOM = "room"  # a node left maintenance, or something about one that is in maintenance changed
+SERVICE = "service"  # a node that was out of service for any reason may be back
 STATES = "states"  # the state of some profile of some node changed
 CAPACITY = "capacity"  # what nodes have to give or what pods take changed anywhere; told at most every few seconds
 DAEMON_SETS = "daemonsets"  # one came, went or got another template
@@ -36,6 +37,7 @@ def evicted(node: str) -> str:
 _WORDS = {
     NODE_COUNT: "a node comes or goes",
     ROOM: "a node leaves maintenance",
+    SERVICE: "a node returns to service, or an order that waits is withdrawn",
     STATES: "the state of any node changes",
     CAPACITY: "pods or the capacity of nodes change",
     DAEMON_SETS: "DaemonSets change",

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from haulout.budget.room import View
 from haulout.core import booleans, duration, shaped
 from haulout.core.booleans import BooleanError
 from haulout.drain.pods import on_node
@@ -124,6 +125,7 @@ def subject_of(
         sights=seen,
         requeue=configuration.requeue,
         now=now,
+        budget=View(budget=configuration.budget, nodes=seen.found, now=now) if configuration.budget else None,
     )
 
 

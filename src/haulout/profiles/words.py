@@ -1,18 +1,11 @@
 """How lists and times are said to people."""
 
-from collections.abc import Iterable
 from datetime import datetime, timedelta
 
 from haulout.core import duration
+from haulout.drain.words import some
 
-_FEW = 3
-
-
-def some(names: Iterable[str], *, most: int = _FEW) -> str:
-    """Return the first names and how many more there are: `a, b, c and 4 more`."""
-    listed = list(names)
-    shown, rest = ", ".join(listed[:most]), len(listed) - most
-    return f"{shown} and {rest} more" if rest > 0 else shown
+__all__ = ["clock_time", "counted", "lasting", "some"]
 
 
 def counted(number: int, noun: str) -> str:

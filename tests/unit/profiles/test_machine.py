@@ -8,7 +8,7 @@ import pytest
 
 from haulout.profiles.begun import ANNOTATION as BEGUN
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, Entry, State
-from haulout.profiles.steps import Sending, aggregate
+from haulout.profiles.steps import Refusal, Sending, aggregate
 from support.scenes import MINUTE, NOW
 from support.stepping import DRAINED, DRAINING, Walk
 
@@ -366,11 +366,11 @@ def test_what_is_refused_concerns_one_transition() -> None:
     assert result.claiming == {"p": 0}
     walk = a_walk(required("p", *ways), annotations={"c1": "yes", "c2": "yes"})
     walk.step()
-    refused = walk.step(refused={("p", 0): "no room"})
+    refused = walk.step(refused={("p", 0): Refusal("no room")})
     assert (walk.state("p"), walk.report("p").transitions[0].veto) == (REQUIRED, "no room")
     assert refused.wakes_at == walk.now + timedelta(minutes=10)
     walk.annotate(c3="yes")
-    walk.step(refused={("p", 0): "no room"})
+    walk.step(refused={("p", 0): Refusal("no room")})
     assert walk.state("p") == OPERATIONAL
 
 

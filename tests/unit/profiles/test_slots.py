@@ -5,6 +5,7 @@ from random import Random
 
 import pytest
 
+from haulout.budget.line import Line
 from haulout.core.clock import Clock
 from haulout.errors import Conflict, NotFound
 from haulout.kube.client import Client
@@ -35,6 +36,7 @@ class Operator:
             namespace="haulout",
             write=lambda _result, before: before,
             changed=lambda _: None,
+            line=Line(),
         )
         self.allowed: list[Node] = []  # those with a slot, to be written some time
 
@@ -48,10 +50,10 @@ class Operator:
         sight = self.nodes.get(name)
         assert sight is not None
         wanted = claims or tuple(claims_of(sight.node))
-        why = (await self.performer.take([(PROFILE, it) for it in wanted], sight.node)).get(PROFILE, "")
-        if not why:
+        refusal = (await self.performer.take([(PROFILE, it) for it in wanted], sight.node)).get(PROFILE)
+        if refusal is None:
             self.allowed.append(sight.node)
-        return why
+        return "" if refusal is None else refusal.why
 
     async def write(self, node: Node) -> None:
         """Write what was allowed, if the node is still as it was."""

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 
 from haulout.sandbox.apiserver.kinds import JsonObject
 from haulout.sandbox.apiserver.store import Write
 from haulout.sandbox.invariants.checking import Invariant, Judge, State, Violation, blame
-from haulout.sandbox.invariants.reading import Predicate, is_cordoned, is_down, selects
+from haulout.sandbox.invariants.reading import Predicate, condition, instant, is_cordoned, is_down, selects
 
 _NODES = frozenset({"nodes"})
 _CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
@@ -19,12 +20,20 @@ class NodeBudget:
     name: str
     at_most: int | str
     labels: str = ""  # a selector; all nodes by default
+    group_by: tuple[str, ...] = ()  # so many in each group of nodes with the same values of these labels
+    at_least: int = 0  # what a percentage comes to, however few nodes there are
 
     def limit(self, nodes: int) -> int:
         """Return how many of so many `nodes` may be disrupted."""
         if isinstance(self.at_most, int):
             return self.at_most
-        return nodes * int(self.at_most.removesuffix("%")) // 100
+        return max(nodes * int(self.at_most.removesuffix("%")) // 100, self.at_least)
+
+    def group_of(self, node: JsonObject) -> Predicate:
+        """Return which nodes are in the same group as `node`; a label that it does not have groups nothing."""
+        labels = node["metadata"].get("labels", {})
+        wanted = {key: labels[key] for key in self.group_by if labels.get(key)}
+        return lambda it: wanted.items() <= it["metadata"].get("labels", {}).items()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,12 +41,15 @@ class DisruptionsWithinBudget(Invariant):
     """The operator begins no disruption beyond a budget, nodes that are already down counted in.
 
     That more nodes fall ill than a budget allows is nobody's fault, but then no further one may be taken. A disruption
-    is what `disrupts` says of a node: by default that it is cordoned.
+    is what `disrupts` says of a node: by default that it is cordoned. A node counts as down when it has been not ready
+    for `down_after`; an operator whose watch or clock is off by `lag` may be of another opinion for so long.
     """
 
     operator: Collection[str]
     budgets: tuple[NodeBudget, ...]
     disrupts: Predicate = is_cordoned
+    down_after: timedelta = timedelta()
+    lag: timedelta = timedelta()
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -47,7 +59,7 @@ class DisruptionsWithinBudget(Invariant):
     def begin(self) -> Judge:
         """Return a judge."""
         limits = tuple((budget, budget.limit) for budget in self.budgets)
-        return _BudgetJudge(self.operator, self.disrupts, limits)
+        return _BudgetJudge(self.operator, self.disrupts, limits, down_after=self.down_after, lag=self.lag)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +91,12 @@ class _BudgetJudge(Judge):
         operator: Collection[str],
         disrupts: Predicate,
         limits: tuple[tuple[NodeBudget, Callable[[int], int]], ...],
+        *,
+        down_after: timedelta = timedelta(),
+        lag: timedelta = timedelta(),
     ) -> None:
+        self._down_at_last = down_after + lag
+        self._down_at_first = down_after - lag
         self._operator = operator
         self._disrupts = disrupts
         self._limits = [(budget, limit, selects(budget.labels)) for budget, limit in limits]
@@ -87,19 +104,26 @@ class _BudgetJudge(Judge):
     def see(self, write: Write, state: State) -> Iterator[Violation]:
         if write.who not in self._operator or write.after is None or not self._disrupts(write.after):
             return
-        if write.before is not None and self._is_away(write.before):
+        if write.before is not None and self._is_away(write.before, write.at - self._down_at_first):
             return  # it was counted before, and takes nothing more
         for budget, limit, is_selected in self._limits:
             if not is_selected(write.after):
                 continue
-            nodes = [node for node in state.all("nodes").values() if is_selected(node)]
-            away = sorted(node["metadata"]["name"] for node in nodes if self._is_away(node))
+            is_beside = budget.group_of(write.after)
+            nodes = [node for node in state.all("nodes").values() if is_selected(node) and is_beside(node)]
+            away = sorted(
+                node["metadata"]["name"] for node in nodes if self._is_away(node, write.at - self._down_at_last)
+            )
             if len(away) > limit(len(nodes)):
                 rule = f"{limit(len(nodes))} of {len(nodes)} nodes allowed by {budget.name}"
                 yield blame(write, f"{write.key} was disrupted, and so {len(away)} are ({', '.join(away)}): {rule}")
 
-    def _is_away(self, node: JsonObject) -> bool:
-        return self._disrupts(node) or is_down(node)
+    def _is_away(self, node: JsonObject, already_at: datetime) -> bool:
+        """Tell whether a node is disrupted, or has been down at some instant and ever since."""
+        if self._disrupts(node) or not is_down(node):
+            return self._disrupts(node)
+        since = condition(node, "Ready").get("lastTransitionTime")
+        return since is None or instant(since) <= already_at
 
 
 def owners_in(annotation: str) -> Callable[[JsonObject], tuple[str, ...]]:

@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from haulout.budget.limits import read_amount
 from haulout.kube.objects import RawObject
 from haulout.profiles import topics
 from haulout.profiles.plugin import PROFILE_LABEL, SlotClaim, State, Verdict
-from haulout.profiles.plugins.checks.max_maintenance import MaxMaintenance, read_limit
+from haulout.profiles.plugins.checks.max_maintenance import MaxMaintenance
 from haulout.profiles.scopes import NodeScope
 from support.builders import a_node
 from support.scenes import MINUTE, NOW, Cluster, entry, maintained
@@ -140,13 +141,13 @@ def test_what_makes_no_sense_is_told() -> None:
     ("written", "limit"), [("5", 5), ("1.9", 1), ("-1", -1), ("007", 7), (" 20 % ", "20%"), ("5%", "5%"), (3, 3)]
 )
 def test_a_limit_is_read_as_a_number_is_elsewhere(written: int | str, limit: int | str) -> None:
-    assert read_limit(written) == limit
+    assert read_amount(written) == limit
 
 
 @pytest.mark.parametrize("written", ["", "0", "0.9", "101%", "0%", "%", "-5%", "five", "1e3", "9" * 20])
 def test_what_is_no_limit_is_refused(written: str) -> None:
     with pytest.raises(ValueError, match=r"^$"):
-        read_limit(written)
+        read_amount(written)
 
 
 # Slots

@@ -1,14 +1,15 @@
 """The check `maxMaintenance`."""
 
-import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
+from haulout.budget import slots
+from haulout.budget.limits import read_amount, share_of
 from haulout.core.shaped import Form
 from haulout.kube.access import Permission
-from haulout.profiles import claims, topics
+from haulout.profiles import topics
 from haulout.profiles.options import option
 from haulout.profiles.plugin import (
     PROFILE_LABEL,
@@ -26,24 +27,7 @@ from haulout.profiles.plugin import (
 from haulout.profiles.scopes import NodeScope
 from haulout.profiles.words import some
 
-_SHARE = re.compile(r"(?P<percent>[0-9]{1,3})\s*%")
-_NUMBER = re.compile(r"[+-]?[0-9]{1,18}(\.[0-9]*)?")  # a fraction is cut off
-_WHOLE = 100
-
-
-def read_limit(written: int | str) -> int | str:
-    """Return a limit as a number or as a share such as `20%`; raise ValueError if it is neither, or nothing."""
-    text = str(written).strip()
-    share = _SHARE.fullmatch(text)
-    if share and 0 < int(share["percent"]) <= _WHOLE:
-        return f"{int(share['percent'])}%"
-    number = int(text.partition(".")[0]) if _NUMBER.fullmatch(text) else 0
-    if not number:
-        raise ValueError  # whoever asks knows what was found, and `LIMIT` what is expected
-    return number
-
-
-LIMIT = Form("a number other than 0, or a share from 1% to 100%", read_limit, numbers=True)
+LIMIT = Form("a number other than 0, or a share from 1% to 100%", read_amount, numbers=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +44,9 @@ class MaxMaintenance(Check):
     The limit is exact. A transition into maintenance first takes a slot in a ledger in the cluster, by
     compare-and-swap: also two controllers that both believe to lead cannot let in one node too many. Several instances
     with different limits, scopes and names count the same nodes, so that one for each zone and one for all go together.
+
+    Nodes that are out of service for another reason, on a person's order or because they are down, do not count here.
+    The section `budget` of the file counts all of them, for all who take nodes out of service. Both hold together.
 
     Beyond what the SAP maintenance-controller offers: `max` can be a share such as `20%`, which is of the nodes in the
     scope, rounded down, and at least 1. And `limits` sets other limits for some of the groups.
@@ -106,7 +93,7 @@ class MaxMaintenance(Check):
 
     def permissions(self, home: str) -> tuple[Permission, ...]:
         """Return what it takes to take slots."""
-        return claims.permissions(home)
+        return slots.permissions(home)
 
     def topics(self, node: str) -> tuple[str, ...]:
         """Return what wakes the node."""
@@ -146,11 +133,8 @@ class MaxMaintenance(Check):
         )
 
     def _limit(self, scope: NodeScope, scene: Scene) -> int:
-        limit = read_limit(self.limits.get(str(scope), self.max))
-        if isinstance(limit, int):
-            return limit
-        percent = int(limit.removesuffix("%"))
-        return max(sum(map(scope.covers, scene.sights.nodes())) * percent // _WHOLE, 1)
+        limit = read_amount(self.limits.get(str(scope), self.max))
+        return share_of(limit, 0 if isinstance(limit, int) else sum(map(scope.covers, scene.sights.nodes())))
 
     def _counted(self, scope: NodeScope, scene: Scene) -> Iterator[NodeSight]:
         itself = scene.node.name
@@ -167,7 +151,7 @@ def _next_forgotten(scope: NodeScope, counted: list[NodeSight]) -> datetime | No
 
 def _limit_problems(key: str, limit: int | str) -> Iterator[tuple[str, str]]:
     try:
-        read_limit(limit)
+        read_amount(limit)
     except ValueError:
         yield key, f"found {limit}, expected {LIMIT.expected}"
 

@@ -1,0 +1,155 @@
+"""Which nodes are out of service, by what stands on them: whoever took one has left its mark there.
+
+- A profile has it in maintenance, or is on its way: its state label, and the annotation of transitions that have begun.
+- A person's order (NodeMaintenance) holds it: by our mark, or by the taint of the Node Maintenance Operator.
+- It is down: not ready for longer than `DOWN_AFTER`. A kubelet that restarts, or one heartbeat too late, is nothing to
+  stop others for. A node that has never been ready is not down but joining: nobody misses it yet.
+
+What a controller writes and what others must know is defined here, below all of them: they do not know each other.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Literal
+
+import msgspec
+
+from haulout.drain import cordon
+from haulout.drain.cordon import BadMark
+from haulout.kube.objects import Condition, Node, Taint
+
+STATE_LABEL = "cloud.sap/maintenance-state"
+IN_MAINTENANCE: Literal["in-maintenance"] = "in-maintenance"
+TRANSITIONS = "haulout.dev/transitions"  # an annotation: what a profile has begun
+ORDER_PREFIX = "NodeMaintenance/"  # of owners of a cordon
+DRAIN_TAINT = Taint(key="medik8s.io/drain", effect="NoSchedule")
+
+DOWN_AFTER = timedelta(minutes=1)
+_JOINS_WITHIN = timedelta(seconds=10)  # of its creation, a kubelet says for the first time that it is not ready
+_NEVER_HEARD = "NodeStatusNeverUpdated"  # pkg/controller/nodelifecycle of Kubernetes
+
+
+class Cause(StrEnum):
+    """Who takes nodes out of service."""
+
+    PROFILES = "profiles"
+    ORDERS = "NodeMaintenance"
+
+
+def may_count(node: Node) -> bool:
+    """Tell whether a node is out of service, or may be before anything about it changes."""
+    return is_taken(node) or not _is_ready(node)
+
+
+def is_away(node: Node, now: datetime) -> bool:
+    """Tell whether a node is out of service."""
+    return is_taken(node) or down_since(node, now) is not None
+
+
+def is_taken(node: Node) -> bool:
+    """Tell whether somebody has taken a node out of service."""
+    return is_in_maintenance(node) or bool(orders_of(node)) or _has_drain_taint(node)
+
+
+def is_taken_by(cause: Cause, node: Node) -> bool:
+    """Tell whether a node is in the hands of one of these, or on its way: then a slot for it is in use."""
+    if cause is Cause.PROFILES:
+        return node.metadata.labels.get(STATE_LABEL) == IN_MAINTENANCE or TRANSITIONS in node.metadata.annotations
+    # A mark that cannot be read may be anybody's.
+    return bool(orders_of(node)) or _has_drain_taint(node) or _has_bad_mark(node)
+
+
+def is_in_maintenance(node: Node) -> bool:
+    """Tell whether a profile has a node in maintenance, or is on its way there."""
+    if node.metadata.labels.get(STATE_LABEL) == IN_MAINTENANCE:
+        return True
+    raw = node.metadata.annotations.get(TRANSITIONS)
+    return raw is not None and any(it.next == IN_MAINTENANCE for it in _begun(raw))
+
+
+def orders_of(node: Node) -> tuple[str, ...]:
+    """Return the names of the orders that keep a node cordoned, as far as that can be read."""
+    if cordon.MARK not in node.metadata.annotations:
+        return ()
+    try:
+        mark = cordon.cordon_of(node)
+    except BadMark:
+        return ()
+    owners = () if mark is None else tuple(mark.owners)
+    return tuple(it.removeprefix(ORDER_PREFIX) for it in owners if it.startswith(ORDER_PREFIX))
+
+
+def down_since(node: Node, now: datetime) -> datetime | None:
+    """Return since when a node is down, if it is and nobody can hope for a slip any more."""
+    ready = _ready(node)
+    if ready is None or ready.status == "True" or _is_joining(node, ready):
+        return None
+    since = ready.last_transition_time
+    if since is None:
+        return node.metadata.creation_timestamp or now
+    return None if now - since < DOWN_AFTER else since
+
+
+def _is_joining(node: Node, ready: Condition) -> bool:
+    """Tell whether a node has never been ready since it was created."""
+    created, since = node.metadata.creation_timestamp, ready.last_transition_time
+    if ready.reason == _NEVER_HEARD:
+        return True
+    return ready.status == "False" and created is not None and since is not None and since <= created + _JOINS_WITHIN
+
+
+def why(node: Node, now: datetime) -> str:
+    """Return for people who or what keeps a node out of service."""
+    reasons = [f"NodeMaintenance {name}" for name in orders_of(node)]
+    if is_in_maintenance(node):
+        reasons.append("in maintenance by a profile")
+    if not reasons and _has_drain_taint(node):
+        reasons.append(f"taint {DRAIN_TAINT.key}")
+    if since := down_since(node, now):
+        reasons.append(f"down since {since:%Y-%m-%d %H:%M:%S} UTC")
+    return ", ".join(reasons)
+
+
+def may_be_back(old: Node, new: Node | None) -> bool:
+    """Tell whether a change may have brought a node back into service; one that is gone is not missed."""
+    return may_count(old) and (new is None or _standing(old) != _standing(new))
+
+
+def _standing(node: Node) -> object:
+    """Return what decides whether a node counts."""
+    annotations = node.metadata.annotations
+    marks = annotations.get(cordon.MARK), annotations.get(TRANSITIONS), node.metadata.labels.get(STATE_LABEL)
+    return node.uid, marks, _has_drain_taint(node), _is_ready(node)
+
+
+def _is_ready(node: Node) -> bool:
+    ready = _ready(node)
+    return ready is not None and ready.status == "True"
+
+
+def _ready(node: Node) -> Condition | None:
+    return next((it for it in node.status.conditions if it.type == "Ready"), None)
+
+
+def _has_drain_taint(node: Node) -> bool:
+    return any((it.key, it.effect) == (DRAIN_TAINT.key, DRAIN_TAINT.effect) for it in node.spec.taints)
+
+
+def _has_bad_mark(node: Node) -> bool:
+    try:
+        cordon.cordon_of(node)
+    except BadMark:
+        return True
+    return False
+
+
+class _Begun(msgspec.Struct, frozen=True):
+    next: str = ""
+
+
+def _begun(raw: str) -> Iterator[_Begun]:
+    try:
+        yield from msgspec.json.decode(raw, type=dict[str, _Begun]).values()
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return

@@ -1,0 +1,143 @@
+"""Whether there is room for one more: limits hold together, in each group, and orders that wait go first."""
+
+from datetime import timedelta
+
+import msgspec
+import pytest
+
+from haulout.budget.away import DRAIN_TAINT
+from haulout.budget.limits import Budget, BudgetLimit, read_amount, read_most
+from haulout.budget.line import Line, Order
+from haulout.budget.room import Sizes, View, may_make_room
+from haulout.kube import selectors
+from haulout.kube.objects import Node
+from haulout.profiles.sights import NodeSights
+from support.builders import a_node
+from support.scenes import NOW
+
+ZONE = "zone"
+ALL = BudgetLimit(most=2)
+EACH = BudgetLimit(most=1, group_by=(ZONE,))
+
+
+def node(name: str, *, out: bool = False, **labels: str) -> Node:
+    """Return a node; its zone is the first letter of its name."""
+    made = a_node(name, labels={ZONE: name[0], **labels}).ready()
+    made = made.tainted(DRAIN_TAINT.key) if out else made
+    made["metadata"] = {**made["metadata"], "uid": f"u-{name}", "resourceVersion": "7"}
+    return msgspec.convert(made, Node)
+
+
+def a_view(*nodes: Node, limits: tuple[BudgetLimit, ...], orders: tuple[str, ...] = (), turn: str = "") -> View:
+    """Return a view; orders are for the nodes of their names, in this order."""
+    sights = NodeSights(lambda _: {}, changed=lambda *_: None)
+    for it in nodes:
+        sights.follow(None, it)
+    line = {name: Order(NOW + timedelta(seconds=at), name, name) for at, name in enumerate(orders)}
+    return View(budget=Budget(limits), nodes=sights, now=NOW, orders=tuple(line.values()), order=line.get(turn))
+
+
+def test_all_limits_hold_together() -> None:
+    view = a_view(node("a1", out=True), node("a2"), node("b1"), node("c1"), limits=(ALL, EACH))
+    assert view.crowded(node("b1")) is None
+    assert str(view.crowded(node("a2"))) == (
+        "the budget is used up: 1 of at most 1 node in zone=a out of service: a1 (taint medik8s.io/drain)"
+    )
+
+
+def test_a_node_that_is_out_of_service_already_takes_no_room() -> None:
+    view = a_view(node("a1", out=True), node("a2", out=True), limits=(EACH,))
+    assert view.crowded(node("a2", out=True)) is None
+    assert view.limits(node("a2", out=True)) == []
+
+
+def test_a_node_without_the_label_of_a_group_has_to_fit_everywhere() -> None:
+    bare = msgspec.convert({"metadata": {"name": "x", "uid": "u-x", "resourceVersion": "7"}}, Node)
+    view = a_view(node("a1", out=True), bare, limits=(EACH,))
+    assert view.crowded(bare) is not None
+
+
+def test_a_limit_with_a_selector_is_about_those_nodes_alone() -> None:
+    gpu = BudgetLimit(most=1, selector=selectors.parse("pool=gpu"))
+    view = a_view(node("a1", out=True, pool="gpu"), node("a2", pool="gpu"), node("a3"), limits=(gpu,))
+    assert view.crowded(node("a3")) is None
+    assert "in pool=gpu out of service" in str(view.crowded(node("a2", pool="gpu")))
+
+
+@pytest.mark.parametrize(("share", "nodes", "most"), [("10%", 5, 1), ("34%", 6, 2), ("100%", 3, 3), ("50%", 3, 1)])
+def test_a_share_is_rounded_down_and_at_least_one(share: str, nodes: int, most: int) -> None:
+    names = [f"a{number}" for number in range(nodes)]
+    limit = BudgetLimit(most=share)
+    fits = [
+        a_view(*(node(it, out=at < gone) for at, it in enumerate(names)), limits=(limit,)).crowded(node(names[-1]))
+        is None
+        for gone in range(nodes)
+    ]
+    assert sum(fits) == most
+
+
+def test_orders_go_first_each_as_far_as_there_is_room_for_it() -> None:
+    nodes = [node("a1", out=True), node("a2"), node("b1"), node("b2"), node("c1")]
+    # a2 waits for its zone and keeps nobody else; b1 takes the last place of all.
+    profile = a_view(*nodes, limits=(ALL, EACH), orders=("a2", "b1"))
+    assert "b1 (NodeMaintenance b1 goes first)" in str(profile.crowded(node("c1")))
+    assert a_view(*nodes, limits=(ALL, EACH), orders=("a2", "b1"), turn="b1").crowded(node("b1")) is None
+    late = a_view(*nodes, limits=(ALL, EACH), orders=("a2", "b1", "c1"), turn="c1")
+    assert late.crowded(node("c1")) is not None
+
+
+def test_an_order_for_a_node_that_is_gone_or_out_keeps_nobody() -> None:
+    view = a_view(node("a1", out=True), node("b1"), limits=(ALL,), orders=("gone", "a1"))
+    assert view.crowded(node("b1")) is None
+
+
+def test_who_leaves_the_line_is_told_to_those_behind() -> None:
+    line, told = Line(), list[str]()
+    end = line.subscribe(lambda: told.append("room"))
+    for at, name in ((2, "b"), (1, "a")):
+        line.join(Order(NOW + timedelta(seconds=at), name, name))
+    assert [it.name for it in line.orders()] == ["a", "b"]
+    line.leave("nobody")
+    assert not told
+    line.leave("a")
+    end()
+    line.leave("b")
+    assert told == ["room"]
+
+
+def test_nodes_of_a_group_are_counted_again_only_when_labels_change() -> None:
+    nodes, looks = [node("a1"), node("b1")], list[int]()
+
+    def all_nodes() -> list[Node]:
+        looks.append(1)
+        return nodes
+
+    sizes = Sizes(all_nodes)
+    group = EACH.group({ZONE: "a"})
+    assert group is not None
+    assert (sizes.of(group), sizes.of(group)) == (1, 1)
+    sizes.note(nodes[0], node("a1", out=True))
+    assert (sizes.of(group), len(looks)) == (1, 1)
+    nodes.append(node("a2"))
+    sizes.note(None, nodes[-1])
+    assert (sizes.of(group), len(looks)) == (2, 2)
+
+
+def test_what_may_make_room_wakes_those_who_wait() -> None:
+    budget = Budget((EACH,))
+    assert may_make_room(budget, node("a1", out=True), node("a1"))
+    assert may_make_room(budget, None, node("a1"))
+    assert may_make_room(budget, node("a1"), node("a1", zone="b"))
+    assert not may_make_room(budget, node("a1"), node("a1", other="label"))
+    assert not may_make_room(budget, node("a1"), node("a1", out=True))
+
+
+@pytest.mark.parametrize("written", ["0", "-1", "2.5", "0%", "101%", "many", ""])
+def test_a_limit_lets_at_least_one_node_go(written: str) -> None:
+    with pytest.raises(ValueError, match=r"^$"):
+        read_most(written)
+
+
+def test_a_check_may_have_a_limit_that_never_passes() -> None:
+    assert read_amount("-1") == -1
+    assert read_most(" 10 % ") == "10%"
