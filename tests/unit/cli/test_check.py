@@ -263,3 +263,26 @@ def test_what_others_wrote_cannot_take_over_the_terminal(haulout: Haulout) -> No
     out = haulout("check", write(hostile)).out
     assert "\x1b" not in out
     assert "\\x1b[2J" in out
+
+
+def test_a_budget_is_explained(haulout: Haulout) -> None:
+    text = "budget:\n- max: 10%\n- {max: 1, groupBy: [zone], selector: pool=gpu}\n"
+    shown = haulout("check", write(FILE + text)).out
+    assert "  at most 10% in the whole cluster\n  at most 1 node in each zone, of those with pool=gpu\n" in shown
+    assert "profile os" in shown
+    alone = haulout("check", write(text)).out
+    assert "maintenance.yaml can be used." in alone
+    assert "There are no profiles" in alone
+
+
+def test_a_budget_that_is_not_understood_is_refused_not_loosened(haulout: Haulout) -> None:
+    text = "budget:\n- max: 0\n- {max: 1, groupby: zone}\n- max: 1\n  groupBy: [a b]\n- selector: pool=gpu\n"
+    found = haulout("check", write(text))
+    expected = "expected a number of at least 1, or a share from 1% to 100%"
+    assert found.code == 2
+    assert f"maintenance.yaml:2: error: budget[0].max: {expected}, found the number 0" in found.out
+    assert "maintenance.yaml:3: error: budget[1].groupby: there is no such key; did you mean groupBy?" in found.out
+    assert "maintenance.yaml:5: error: budget[2].groupBy[0]: expected the key of a label" in found.out
+    assert f"maintenance.yaml:6: error: budget[3].max: {expected}, found nothing" in found.out
+    listless = haulout("check", write("budget: {max: 1}\n"))
+    assert "maintenance.yaml:1: error: budget: expected a list, found a mapping" in listless.out

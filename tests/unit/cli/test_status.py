@@ -161,6 +161,18 @@ async def test_a_node_that_a_profile_has_in_maintenance_is_told_so(clock: Clock)
         assert shown["Held by"].endswith("to end that: haulout why n1, which tells what it waits for")
 
 
+async def test_a_maintenance_that_waits_for_the_budget_says_so(clock: Clock) -> None:
+    told = {"type": "WithinBudget", "status": "False", "reason": "BudgetUsedUp"}
+    why = "the budget is used up: 1 of at most 1 node in the whole cluster out of service: n9"
+    blocker = {"kind": "Budget", "object": "budget: n9", "reason": why, "advice": "it begins by itself"}
+    async with a_town(clock, "n1") as town:
+        order(town, "patch", "n1", phase="Running", conditions=[told], blockers=[blocker])
+        found = await look(town.client, "n1")
+        assert found.nodes[0].state == "waiting for the budget"
+        assert in_detail(found)["Blocked by"] == f"{why}; it begins by itself"
+        assert "budget: n9" in table(found, everything=False)[1]
+
+
 async def test_an_orphan_is_offered_for_clean_up(clock: Clock) -> None:
     async with a_town(clock, "n1") as town:
         await hold(town, "NodeMaintenance/gone", "n1")

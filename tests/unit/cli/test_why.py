@@ -130,6 +130,20 @@ async def test_each_check_is_told_with_its_reason_and_what_would_have_to_change(
         assert "  - a node leaves maintenance" in shown
 
 
+async def test_a_budget_that_is_used_up_is_told_with_who_uses_it(clock: Clock) -> None:
+    file = DOCUMENTED.replace(b"(one_at_a_time || urgent)", b"!urgent") + b"budget: [{max: 1}]\n"
+    configuration = loaded(file, "maintenance.yaml", {}).configuration
+    async with two_nodes(clock) as town:
+        await stand(town, "n1", "maintenance-required", since=clock.now())
+        found = await judge(town.client, configuration, "n1", outside=None)
+        assert found.profiles[0].next == "in-maintenance"
+        await stand(town, "n2", "in-maintenance", since=clock.now())
+        shown = text(await judge(town.client, configuration, "n1", outside=None))
+        used = "1 of at most 1 node in the whole cluster out of service: n2 (in maintenance by a profile)"
+        assert f"      NO the budget is used up: {used}" in shown
+        assert "  - a node returns to service, or an order that waits is withdrawn" in shown
+
+
 async def test_what_time_alone_changes_is_told_with_its_instant(clock: Clock) -> None:
     async with two_nodes(clock) as town:
         since = clock.now().replace(microsecond=0)

@@ -107,6 +107,17 @@ def test_budgets_are_about_the_nodes_that_they_select_and_percentages_are_rounde
     assert len(told(cordon(history, "b"), third)) == 1
 
 
+def test_a_budget_may_hold_for_each_group() -> None:
+    each = NodeBudget(name="a zone", at_most=1, group_by=("zone",))
+    held = DisruptionsWithinBudget(operator=OURS, budgets=(each,))
+    history = ready_nodes("a1", "a2", zone="a")
+    history.put(a_node("b1", labels={"zone": "b"}).ready().cordoned())
+    history.put(a_node("a2", labels={"zone": "a"}).ready().cordoned(), by="operator")
+    assert told(history, held) == []
+    history.put(a_node("a1", labels={"zone": "a"}).ready().cordoned(), by="operator")
+    assert told(history, held) == ["a1 was disrupted, and so 2 are (a1, a2): 1 of 2 nodes allowed by a zone"]
+
+
 def test_what_people_do_is_their_own_business() -> None:
     history = ready_nodes("a", "b", "c")
     for name in "abc":
