@@ -113,5 +113,11 @@ def test_one_is_the_default_and_none_never_passes() -> None:
     assert [key for key, _ in none.warnings()] == ["parallel"]
 
 
+def test_a_number_of_leases_that_nobody_can_mean_is_told_and_bounded() -> None:
+    many = Stagger(duration=MINUTE, lease_name="x", lease_namespace="y", parallel=2**31)
+    assert [key for key, _ in many.warnings()] == ["parallel"]
+    assert len(many.topics("n1")) == 1000
+
+
 def test_a_change_of_any_of_its_leases_wakes_the_node() -> None:
     assert PAIR.topics("n1") == tuple(topics.lease("kube-system", f"mc-lease-{number}") for number in (0, 1))

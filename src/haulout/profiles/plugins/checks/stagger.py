@@ -15,6 +15,7 @@ from haulout.profiles.words import clock_time, counted, lasting
 
 _INSTANT = timedelta(microseconds=1)
 _DURATION = timedelta(seconds=1)
+_MOST_LEASES = 1000  # all of them are looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +38,7 @@ class Stagger(Check):
     duration: timedelta = option("How long a lease is taken for.", required=True)
     lease_name: str = option("The name of the leases, to which their number is added.", required=True)
     lease_namespace: str = option("The namespace of the leases.", required=True)
-    parallel: int = option("How many leases there are. With 0 the check never passes.", default=1)
+    parallel: int = option("How many leases there are, at most 1000. With 0 the check never passes.", default=1)
 
     def look(self, scene: Scene) -> Verdict:
         """Return the verdict."""
@@ -79,7 +80,7 @@ class Stagger(Check):
             yield name, scene.sights.lease(self.lease_namespace, name)
 
     def _names(self) -> Iterator[str]:
-        return (f"{self.lease_name}-{number}" for number in range(self.parallel))
+        return (f"{self.lease_name}-{number}" for number in range(min(self.parallel, _MOST_LEASES)))
 
     def _end(self, name: str, lease: Lease | None, scene: Scene) -> datetime | None:
         """Return until when a lease is taken; None if it is not, as one that nobody ever renewed."""
@@ -113,5 +114,7 @@ class Stagger(Check):
         """Yield what will not do what was probably meant."""
         if self.parallel < 1:
             yield "parallel", f"found {self.parallel}, with which the check never passes; expected at least 1"
+        if self.parallel > _MOST_LEASES:
+            yield "parallel", f"found {self.parallel}; no more than {_MOST_LEASES} leases are used"
         if self.duration < _DURATION:
             yield "duration", "leases count in whole seconds, so this one is over as soon as it is taken"
