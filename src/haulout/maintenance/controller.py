@@ -328,7 +328,7 @@ class Controller:
         if is_silent and not decision.problem:
             return decision.wakes_at
         self._teller.stands(seen, told_after=BLOCKED_AFTER)
-        if decision.problem:
+        if decision.problem and decision.crowded is None:
             self._teller.waits(seen.maintenance, problem=decision.problem, for_whom=decision.waits_for)
         report = describe(seen, decision, lease_namespace=self.settings.lease_namespace)
         status_at = await self._tell_status(seen.maintenance, report.status)
