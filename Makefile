@@ -60,7 +60,7 @@ test: install ## all tests that need nothing but this machine, on all its cores
 
 test-cluster: install ## the behaviour tests on a real kube-apiserver (found, or built once: some minutes)
 	@cd tests && ../$(BIN)/python -m controlplane assets >/dev/null
-	$(BIN)/pytest --backend=real tests/behaviour tests/cluster
+	$(BIN)/pytest --backend=real -n 2 --dist loadfile tests/behaviour tests/cluster
 
 coverage: install ## which lines no test reaches
 	$(BIN)/coverage run -m pytest

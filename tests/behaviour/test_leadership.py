@@ -106,7 +106,7 @@ async def an_election(cluster: Cluster, *, lease: timedelta = timedelta(seconds=
     election = Election(candidates, written)
     async with asyncio.TaskGroup() as tasks:
         election.tasks = {candidate.name: tasks.create_task(candidate.run()) for candidate in candidates}
-        await eventually(cluster.clock, lambda: election.leader() is not None)
+        await eventually(cluster.clock, lambda: election.leader() is not None and election.written)
         yield election
         for task in election.tasks.values():
             task.cancel()

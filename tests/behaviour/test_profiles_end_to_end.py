@@ -119,6 +119,7 @@ async def test_a_flatcar_node_that_hosts_the_leader_goes_through_its_whole_cycle
 ) -> None:
     """X01, X02, X03, X04, X05."""
     async with replicas(entitled(a_cluster()).with_nodes(2), FLATCAR, tmp_path, node="n1") as cluster:
+        caplog.clear()  # a real server takes a moment until it goes by roles that are new
         before = tuple(cluster.all("events"))
         assert leader(cluster) in {f"{it}_1" for it in REPLICAS}
         await attach(cluster, "n1", "flatcar")
@@ -137,7 +138,7 @@ async def test_a_flatcar_node_that_hosts_the_leader_goes_through_its_whole_cycle
         await cluster.pass_time(seconds=2)
         assert told(cluster, "n1", since=before)["ChangedMaintenanceState"] == 3
         assert not told(cluster, "n2", since=before)
-    assert "forbidden" not in caplog.text.lower()
+        assert "forbidden" not in caplog.text.lower()
 
 
 async def test_another_replica_goes_on_where_the_leader_ended(a_cluster: Plans, tmp_path: Path) -> None:

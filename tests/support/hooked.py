@@ -180,5 +180,5 @@ async def define(cluster: Cluster, client: Client) -> None:
 async def _in_force(world: Hooked) -> bool:
     try:
         return "no node with name" in await world.refusal("never-there", dry_run=True)
-    except ServerFailure:  # it is asked, but not trusted yet
+    except (NotFound, ServerFailure):  # the kind is not served everywhere yet, or the webhook is not trusted yet
         return False

@@ -28,7 +28,7 @@ _AGE = re.compile(r"\d+s")
 _UID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _GENERATED = re.compile(r"(?i)\b(gen[-_])[bcdfghjklmnpqrstvwxz2456789]{5}")
 _WARNING = re.compile(r'299 \S+ ("(?:[^"\\]|\\.)*")')
-_PATIENCE_REQUESTS = 5000
+_PATIENCE_REQUESTS = 20_000
 _CHOSEN = {"resourceVersion": "1", "uid": "uid", "continue": "token"}
 
 
