@@ -79,10 +79,10 @@ async def test_orders_that_make_no_sense_are_refused_while_the_others_are_carrie
     plan = entitled(a_cluster()).with_nodes(2).with_objects(a_pod("shop/cart", on="n1")).upholding(*invariants())
     async with plan.running() as cluster, admitting(cluster):
         cluster.run(operate)
-        unknown = await refusal(cluster, "doesNotExist", name="unknown")
+        unknown = await refusal(cluster, "doesNotExist", name="to-nobody")
         assert unknown == f"{DENIED}invalid nodeName, no node with name doesNotExist found"
         assert await refusal(cluster, "n1", name=NAME) == ""
-        again = await refusal(cluster, "n1", name="again")
+        again = await refusal(cluster, "n1", name="once-more")
         assert again == f"{DENIED}invalid nodeName, a NodeMaintenance for node n1 already exists"
         with pytest.raises(Forbidden) as caught:
             await cluster.change(PLURAL, NAME, spec={"nodeName": "n2"})
@@ -90,4 +90,4 @@ async def test_orders_that_make_no_sense_are_refused_while_the_others_are_carrie
         await succeeded(cluster)
         assert (is_taken(cluster, "n1"), is_given_back(cluster, "n2")) == (True, True)
         await over(cluster)
-        assert not {"unknown", "again"} & told_of(cluster)
+        assert not {"to-nobody", "once-more"} & told_of(cluster)

@@ -35,7 +35,6 @@ FILES = {"crd.json": json.dumps(definition()), "record.json": json.dumps(RECORD)
 COMMANDS = f"""
 apply -f crd.json
 wait --for=condition=Established --timeout=20s crd/{definition()["metadata"]["name"]}
-api-resources --api-group=haulout.dev
 create -f record.json
 get mr {NAME}
 get mr {NAME} -o wide

@@ -23,14 +23,16 @@ DEFINITIONS = Resource(
 
 
 async def define(cluster: Cluster, client: Client, resource: Resource[Any], definition: str) -> None:
-    """Have the cluster serve a resource, if it does not yet."""
-    with suppress(AlreadyExists):
-        await client.create(DEFINITIONS, yaml.safe_load(definition))
+    """Have the cluster serve a resource, if it does not yet; one that another test is taking away is made anew."""
+    body = yaml.safe_load(definition)
 
     async def served() -> bool:
+        with suppress(AlreadyExists):
+            await client.create(DEFINITIONS, body)
         with suppress(NotFound):
+            found = await client.get(DEFINITIONS, body["metadata"]["name"])
             await client.list(resource)
-            return True
+            return "deletionTimestamp" not in found["metadata"]
         return False
 
     await eventually(cluster.clock, served)
