@@ -22,7 +22,7 @@ from haulout.kube.client import Client
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.objects import RawObject
-from haulout.kube.resources import NAMESPACES, PODS, Resource
+from haulout.kube.resources import DEFINITIONS, NAMESPACES, PODS
 from haulout.maintenance.resource import NODE_MAINTENANCES, Phase, definition
 from haulout.sandbox.nodes import Delays, Kubelets, Machine, View
 from haulout.sandbox.nodes.view import PodView
@@ -38,9 +38,6 @@ _PODS = 20  # on each node
 _SHORTEST, _LONGEST = 0.5, 3.0  # seconds that a pod takes to end
 _WITHIN_SECONDS = 600
 _CREATING = 16
-DEFINITIONS = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, RawObject
-)
 RATIO = Unit(lambda ratio: f"{ratio:.2f}x", more_is_better=False)
 COUNT = Unit(lambda count: f"{count:.2f}", more_is_better=False)
 

@@ -18,7 +18,6 @@ from statistics import median, quantiles
 import uvloop
 import yaml
 
-from drains import DEFINITIONS
 from fleet import fleet, to_create
 from haulout.core.clock import RealClock
 from haulout.kube.cache import Cache, as_is
@@ -28,7 +27,7 @@ from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.objects import Object
 from haulout.kube.patches import merge_patch, strategic_patch
-from haulout.kube.resources import NODES
+from haulout.kube.resources import DEFINITIONS, NODES
 from haulout.kube.timestamps import whole_seconds
 from haulout.maintenance.resource import definition
 from haulout.profiles.plugin import PROFILE_LABEL, STATE_LABEL, State

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from haulout.kube.resources import DEFINITIONS
 from haulout.maintenance import controller
 from haulout.maintenance import status as told
 from support.builders import a_pod
 from support.clusters import ClusterPlan, Plans
-from support.hooked import DEFINITIONS
 from support.interposed import Interposed
 from support.live import LiveCluster
 from support.maintaining import (

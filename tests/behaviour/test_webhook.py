@@ -8,7 +8,7 @@ import pytest
 
 from haulout.errors import AlreadyExists, Forbidden
 from haulout.kube.patches import json_patch, merge_patch, replace
-from haulout.kube.resources import NAMESPACES, NODES
+from haulout.kube.resources import DEFINITIONS, NAMESPACES, NODES
 from haulout.maintenance.etcd import is_openshift
 from haulout.maintenance.quorum import KUBE_SYSTEM, OPENSHIFT_ETCD
 from haulout.maintenance.resource import NODE_MAINTENANCES
@@ -16,7 +16,7 @@ from support.backends import Cluster
 from support.builders import a_budget, a_namespace
 from support.definitions import a_definition, an_object
 from support.eventually import eventually
-from support.hooked import CONTROL_PLANE, DEFINITIONS, Hooked, hooked
+from support.hooked import CONTROL_PLANE, Hooked, hooked
 
 DENIED = 'admission webhook "vnodemaintenance.kb.io" denied the request: '
 QUORUM = (

@@ -7,19 +7,9 @@ import yaml
 
 from haulout.errors import AlreadyExists, NotFound
 from haulout.kube.client import Client
-from haulout.kube.objects import RawObject
-from haulout.kube.resources import Resource
+from haulout.kube.resources import DEFINITIONS, Resource
 from support.backends import Cluster
 from support.eventually import eventually
-
-DEFINITIONS = Resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
-    "CustomResourceDefinition",
-    namespaced=False,
-    model=RawObject,
-)
 
 
 async def define(cluster: Cluster, client: Client, resource: Resource[Any], definition: str) -> None:

@@ -38,14 +38,6 @@ from support.eventually import eventually
 from support.maintaining import RIGHTS
 
 CONTROL_PLANE = {"node-role.kubernetes.io/control-plane": ""}
-DEFINITIONS = Resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
-    "CustomResourceDefinition",
-    namespaced=False,
-    model=dict[str, Any],
-)
 _AT_ONCE = timedelta()
 _READY = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
 

@@ -10,6 +10,7 @@ from typing import Any
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
 from haulout.history import permissions as history
 from haulout.history.record import MAINTENANCE_RECORDS
+from haulout.kinds.notice import MAINTENANCE_NOTICES
 from haulout.kube import access, leases
 from haulout.kube.access import Permission
 from haulout.kube.objects import RawObject
@@ -64,7 +65,7 @@ FEATURES = (
         is_shipped=True,
     ),
     Feature(
-        Resource("haulout.dev", "v1alpha1", "maintenancenotices", "MaintenanceNotice", False, RawObject),
+        MAINTENANCE_NOTICES,
         "notices from clouds",
     ),
     Feature(

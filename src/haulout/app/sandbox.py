@@ -16,8 +16,7 @@ from haulout.app.profiles import Profiles
 from haulout.app.vitals import Vitals
 from haulout.errors import AlreadyExists
 from haulout.kube.client import Client
-from haulout.kube.objects import RawObject
-from haulout.kube.resources import NAMESPACES, Resource
+from haulout.kube.resources import DEFINITIONS, NAMESPACES
 from haulout.sandbox.cluster import Cluster
 from haulout.sandbox.scenarios.timeline import Timeline
 from haulout.sandbox.site import Plan, Site, opened
@@ -25,9 +24,6 @@ from haulout.web.listening import Address
 
 LOCAL = "127.0.0.1"
 _NAMESPACE, _IDENTITY = "haulout", "sandbox"
-_DEFINITIONS = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, RawObject
-)
 
 
 async def run_sandbox(
@@ -73,7 +69,7 @@ async def _install(cluster: Cluster) -> None:
         await client.create(NAMESPACES, namespace)
     for definition in manifests.definitions():
         with suppress(AlreadyExists):
-            await client.create(_DEFINITIONS, definition)
+            await client.create(DEFINITIONS, definition)
 
 
 async def _until_cancelled() -> None:

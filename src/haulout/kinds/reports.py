@@ -73,12 +73,11 @@ def merged(spec: Spec, report: Report) -> Spec:
 
 
 def _plan(spec: Spec) -> Plan:
-    fields = {name: getattr(spec, name) for name in Plan.__dataclass_fields__}
-    return Plan(**fields)
+    return Plan(**_fields(spec))
 
 
-def _fields(plan: Plan) -> dict[str, Any]:
-    return {name: getattr(plan, name) for name in Plan.__dataclass_fields__}
+def _fields(of: Plan | Spec) -> dict[str, Any]:
+    return {name: getattr(of, name) for name in Plan.__dataclass_fields__}
 
 
 def _weight(at: datetime | None, plan: Plan) -> tuple[bool, float, bytes]:

@@ -9,11 +9,12 @@ was heard though its time is over, is missed: either it was dropped, or the sour
 """
 
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from haulout.kinds.notice import Phase, Spec, Stage
 
 LEAD = timedelta(minutes=15)
+_FIRST = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,7 +28,7 @@ class Standing:
 
 def drain_at(spec: Spec, *, lead: timedelta) -> datetime | None:
     """Return when its node should begin to be emptied; None: at once."""
-    return None if spec.start is None else spec.start - lead
+    return None if spec.start is None else _earlier(spec.start, lead)
 
 
 def standing(spec: Spec, *, now: datetime, lead: timedelta = LEAD) -> Standing:
@@ -60,7 +61,7 @@ def _by_the_clock(spec: Spec, now: datetime, lead: timedelta) -> Standing:
         return _past(spec, spec.end)
     if spec.start is None:
         return Standing(phase=Phase.DUE, why="it may begin at any moment", until=spec.end)
-    due = spec.start - lead
+    due = _earlier(spec.start, lead)
     if now < due:
         return Standing(phase=Phase.PLANNED, why=f"it begins at {_told(spec.start)} at the earliest", until=due)
     if now < spec.start:
@@ -76,6 +77,14 @@ def _past(spec: Spec, end: datetime) -> Standing:
         why = f"it should have been over by {_told(end)}, and {_who(spec)} never said that it began"
         return Standing(phase=Phase.MISSED, why=why)
     return Standing(phase=Phase.COMPLETED, why=f"its end was at {_told(end)}")
+
+
+def _earlier(instant: datetime, by: timedelta) -> datetime:
+    """Return an earlier instant, and the first there is if somebody wrote one of the year 1."""
+    try:
+        return instant - by
+    except OverflowError:
+        return _FIRST
 
 
 def _who(spec: Spec) -> str:

@@ -81,3 +81,11 @@ ACCESS_REVIEWS = Resource(
 SELF_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False, model=RawObject
 )
+DEFINITIONS = Resource(
+    "apiextensions.k8s.io",
+    "v1",
+    "customresourcedefinitions",
+    "CustomResourceDefinition",
+    namespaced=False,
+    model=RawObject,
+)

@@ -16,8 +16,8 @@ from haulout.history import keeper as keeping
 from haulout.history.keeper import Keeper, NoHistory
 from haulout.history.record import COMPLETED, MAINTENANCE_RECORDS, MOST_ENTRIES, STANDING, Entry, Note
 from haulout.kube.client import Client
-from haulout.kube.objects import Node, RawObject
-from haulout.kube.resources import NODES, Resource
+from haulout.kube.objects import Node
+from haulout.kube.resources import DEFINITIONS, NODES
 from haulout.kube.transport import Request
 from support.clusters import a_cluster
 from support.live import SandboxCluster
@@ -25,9 +25,6 @@ from support.recorded import DEFINITION, PLURAL, entries, moves, recorded, write
 
 OPERATIONAL, REQUIRED, MAINTAINED = STATES = ("operational", "maintenance-required", "in-maintenance")
 OS = "profile/os"
-DEFINITIONS = Resource(
-    "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, RawObject
-)
 KEEPER = "keeper"
 
 

@@ -62,3 +62,9 @@ def test_without_a_start_it_is_due_at_once() -> None:
     assert standing(Spec(stage=Stage.SCHEDULED), now=START).phase is Phase.DUE
     assert drain_at(Spec(), lead=LEAD) is None
     assert drain_at(Spec(start=START), lead=LEAD) == START - LEAD
+
+
+def test_a_start_in_the_year_one_is_no_trouble() -> None:
+    spec = Spec(start=datetime(1, 1, 1, tzinfo=UTC))
+    assert standing(spec, now=START).phase is Phase.ACTIVE
+    assert drain_at(spec, lead=LEAD) == spec.start

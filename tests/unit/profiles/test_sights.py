@@ -1,11 +1,12 @@
 """What profiles see of nodes: the newest of what a watch told and what our own writes were answered with."""
 
 import json
+from typing import Any
 
 import msgspec
 import pytest
 
-from haulout.kube.objects import Node
+from haulout.kube.objects import Condition, Node, NodeSpec, NodeStatus
 from haulout.profiles import begun, data, topics
 from haulout.profiles.begun import Begun
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, State
@@ -122,6 +123,20 @@ def test_a_state_that_differs_in_nothing_is_taken_and_not_told() -> None:
     found = sights.get("n1")
     assert found is not None
     assert found.node.resource_version == "2"
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        pytest.param({"status": NodeStatus(conditions=(Condition(type="Ready", status="False"),))}, id="not ready"),
+        pytest.param({"spec": NodeSpec(unschedulable=True)}, id="cordoned"),
+    ],
+)
+def test_a_change_of_anything_that_is_read_is_told(changed: dict[str, Any]) -> None:
+    sights, told = seeing()
+    sights.follow(None, node(1))
+    sights.follow(None, msgspec.structs.replace(node(2), **changed))
+    assert len(told) == 2
 
 
 def test_a_change_of_the_data_is_one_of_states() -> None:

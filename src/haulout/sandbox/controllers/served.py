@@ -7,6 +7,7 @@ What is written all the time is left out, and so is what cannot be watched or de
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from haulout.kube import resources
 from haulout.kube.discovery import Discovery
 from haulout.kube.objects import Base, Condition
 from haulout.kube.resources import Resource
@@ -65,14 +66,7 @@ class Definition(Owned, frozen=True):
         )
 
 
-DEFINITIONS = Resource(
-    "apiextensions.k8s.io",
-    "v1",
-    "customresourcedefinitions",
-    "CustomResourceDefinition",
-    namespaced=False,
-    model=Definition,
-)
+DEFINITIONS = resources.DEFINITIONS.of(Definition)
 
 
 def served_kinds(
