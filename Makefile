@@ -2,12 +2,16 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run lint format docs test test-cluster coverage bench control-plane lock clean
+.PHONY: help install run lint format docs reference packages test test-thorough test-cluster test-browser coverage bench image control-plane lock clean
 
 VENV := .venv
+ENGINE := docker
+TARGET := base
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
+CLOUDS_STAMP := $(VENV)/.installed-clouds
+BROWSER_STAMP := $(VENV)/.installed-browser
 # The first Python on the path that is new enough, unless PYTHON says which.
 PYTHON ?= $(shell for p in python3 python3.14 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
@@ -20,7 +24,7 @@ install: $(STAMP) ## the virtual environment, from the locked requirements
 # A virtual environment that lost its Python, or was made by another, is made anew: then the stamp must not count.
 ifneq ($(wildcard $(STAMP)),)
 ifneq ($(shell $(BIN)/python -c 'import sys, pip; print(sys.version_info >= (3, 11))' 2>/dev/null),True)
-$(shell rm -f $(STAMP) $(BENCH_STAMP))
+$(shell rm -f $(STAMP) $(BENCH_STAMP) $(CLOUDS_STAMP) $(BROWSER_STAMP))
 endif
 endif
 
@@ -39,35 +43,75 @@ $(BENCH_STAMP): $(STAMP) requirements/bench.txt
 	@$(PIP) --require-hashes -r requirements/bench.txt || $(OFFLINE)
 	@touch $@
 
+# The SDKs are thousands of files of which tests load some: to compile all of them would take longer than to load these.
+$(CLOUDS_STAMP): $(STAMP) requirements/clouds.txt
+	@echo "Installing the SDKs of clouds, for their tests ..."
+	@$(PIP) --no-compile --require-hashes -r requirements/clouds.txt || $(OFFLINE)
+	@touch $@
+
+$(BROWSER_STAMP): $(STAMP) requirements/browser.txt
+	@$(PIP) --require-hashes -r requirements/browser.txt || $(OFFLINE)
+	@touch $@
+
 run: install ## a cluster to try things on, until Ctrl-C; make run ARGS="--nodes 100"
 	@exec $(BIN)/haulout run --sandbox $(ARGS)
 
-lint: install ## style, types, layers
+lint: install ## style, types, layers, the Dockerfile
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/hadolint Dockerfile
 
 format: install ## put the code into shape
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-docs: install ## the reference pages that are made from the code
+reference: install ## the reference pages, alerts and Grafana dashboard that are made from the code
 	$(BIN)/python -m haulout.profiles.reference docs/reference
+	$(BIN)/python -m haulout.web.api.reference docs/reference
+	$(BIN)/python -m haulout.app.telemetry.written .
+	$(BIN)/python -m haulout.app.reference docs/reference/resources
+	$(BIN)/python -m haulout.cli.reference docs/reference
+	@cd deploy && ../$(BIN)/python -m docsite.figures
 
-test: install ## all tests that need nothing but this machine, on all its cores
+docs: reference ## the documentation as a site, in site/: open site/index.html
+	@cd deploy && ../$(BIN)/python -m docsite ../site
+
+packages: install ## the Helm chart, kustomization, manifests and OLM bundle in deploy/, which are made from the code
+	$(BIN)/python -m haulout.app.packaging deploy
+
+# Compiled once for all workers and for the programs that tests start, also where Python is told to keep nothing.
+test: export PYTHONDONTWRITEBYTECODE :=
+test: $(CLOUDS_STAMP) ## all tests that need nothing but this machine, on all its cores
 	$(BIN)/pytest --numprocesses=auto --dist=worksteal
 
-test-cluster: install ## the behaviour tests on a real kube-apiserver (found, or built once: some minutes)
-	@cd tests && ../$(BIN)/python -m controlplane assets >/dev/null
-	$(BIN)/pytest --backend=real -n 2 --dist loadfile tests/behaviour tests/cluster
+test-thorough: export PYTHONDONTWRITEBYTECODE :=
+test-thorough: $(CLOUDS_STAMP) ## the same, with processes killed at each of their writes instead of at some
+	$(BIN)/pytest --numprocesses=auto --dist=worksteal --crashes=all
 
-coverage: install ## which lines no test reaches
+# Tests wait more than they work, hence so many at a time. Twenty API servers run then: they may have more memory, and so
+# collect garbage less often. Long files are begun first (tests/support/longest.py).
+test-cluster: export GOGC := 400
+test-cluster: export PYTHONDONTWRITEBYTECODE :=
+test-cluster: $(CLOUDS_STAMP) ## the behaviour tests on a real kube-apiserver (found, or built once: some minutes)
+	@cd tests && ../$(BIN)/python -m controlplane assets >/dev/null
+	$(BIN)/pytest --backend=real -n 8 --dist loadfile --no-loadscope-reorder tests/behaviour tests/cluster
+
+test-browser: $(BROWSER_STAMP) ## the dashboard in a browser: chromium, from Debian's packages or where CHROMIUM says
+	$(BIN)/pytest --numprocesses=auto --dist=worksteal tests/browser
+
+coverage: $(CLOUDS_STAMP) ## which lines no test reaches
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report
 
-bench: $(BENCH_STAMP) ## speed and memory, printed as a table and kept in benchmarks/RESULTS.md
-	$(BIN)/python benchmarks/run.py
+# The operator is compiled, as it is where it was installed: to compile it leaves a megabyte that is not its own.
+bench: export PYTHONDONTWRITEBYTECODE :=
+bench: $(BENCH_STAMP) $(BROWSER_STAMP) ## speed and memory, kept in benchmarks/RESULTS.md; make bench ARGS="--only drains"
+	$(BIN)/python benchmarks/run.py $(ARGS)
+
+image: ## the operator's image, with ENGINE (docker, podman, buildah); make image TARGET=oci for one with an SDK
+	$(ENGINE) build --target $(TARGET) --tag haulout:$(TARGET) .
 
 control-plane: install ## a bare control plane to try things on, until Ctrl-C
 	@cd tests && ../$(BIN)/python -m controlplane run
@@ -79,6 +123,8 @@ lock: install ## newer versions of all dependencies into requirements/*.txt
 	$(COMPILE) --output-file requirements/run.txt pyproject.toml
 	$(COMPILE) --output-file requirements/dev.txt requirements/dev.in
 	$(COMPILE) --output-file requirements/bench.txt requirements/bench.in
+	$(COMPILE) --output-file requirements/clouds.txt requirements/clouds.in
+	for it in browser build aws oci openstack vsphere; do $(COMPILE) --output-file requirements/$$it.txt requirements/$$it.in || exit; done
 
 clean: ## everything that was made here
-	rm -rf $(VENV) .coverage htmlcov .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
+	rm -rf $(VENV) .coverage htmlcov .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist site

@@ -8,7 +8,9 @@
     │   ├── PolicyError             a drain policy makes no sense: all that is wrong with it
     │   └── TemplateError           a message template makes no sense, or cannot be filled in
     ├── OutsideError                something outside of the cluster did not answer, or said no
-    │   └── Unsendable              what is to be told makes no sense: trying again is of no use
+    │   ├── Unsendable              what is to be told makes no sense: trying again is of no use
+    │   ├── CannotMove              a cloud does not move a maintenance to the time that it was asked for
+    │   └── CloudError              a cloud's API said no, or nothing: status, code, message, retry-after
     ├── LeadershipLost              a write was refused because this process may no longer lead
     ├── HandOver                    this process sits on a node that is to be emptied: another should lead
     ├── LockHeld                    somebody else holds the named lock: who, and until when
@@ -106,6 +108,24 @@ class OutsideError(HauloutError):
 
 class Unsendable(OutsideError):
     """What is to be told makes no sense, so that trying again is of no use."""
+
+
+class CannotMove(OutsideError):
+    """A cloud does not move a maintenance to the time that it was asked for."""
+
+
+class CloudError(OutsideError):
+    """A cloud's API said no, or nothing at all: then `status` is 0, and the request may have taken effect."""
+
+    def __init__(
+        self, message: str, *, doing: str, status: int = 0, code: str = "", retry_after: timedelta | None = None
+    ) -> None:
+        self.message = message
+        self.status = status
+        self.code = code
+        self.retry_after = retry_after
+        said = " ".join(str(it) for it in (status, code) if it)
+        super().__init__(f"{doing}: {said}: {message}" if said else f"{doing}: {message}")
 
 
 class LeadershipLost(HauloutError):

@@ -58,6 +58,13 @@ def format(duration: timedelta) -> str:  # noqa: A001 - read as duration.format,
     return format_nanoseconds(duration // timedelta(microseconds=1) * 1_000)
 
 
+def short(duration: timedelta) -> str:
+    """Return `duration` without the parts that are nothing: `2m`, not `2m0s`."""
+    text = format(duration)
+    text = text.removesuffix("0s") if text.endswith("m0s") else text
+    return text.removesuffix("0m") if text.endswith("h0m") else text
+
+
 def parse_nanoseconds(text: str) -> int:
     """Return the nanoseconds that `text` names; raise `DurationError` where Go's ParseDuration fails."""
     negative = text.startswith("-")

@@ -11,7 +11,6 @@ what was expected; a key that does not exist is answered with the one that was p
 Durations are written as Go writes them. A text that must be of a certain form carries a `Form`.
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -23,6 +22,7 @@ from msgspec import inspect
 
 from haulout.core import duration, marked
 from haulout.core.marked import described, kind_of, line_of
+from haulout.core.similar import closest
 from haulout.errors import ConfigError, ConfigErrors
 
 T = TypeVar("T", bound=msgspec.Struct)
@@ -70,8 +70,8 @@ def read(data: bytes, shape: type[T], *, file: str) -> Shaped[T]:
 
 def meant(name: str, known: Iterable[str]) -> str:
     """Return the question whether one of the names that there are was meant, or nothing."""
-    near = difflib.get_close_matches(name, list(known), n=1)
-    return f"; did you mean {near[0]}?" if near else ""
+    near = closest(name, known)
+    return f"; did you mean {near}?" if near else ""
 
 
 def listed(names: Sequence[str]) -> str:

@@ -32,7 +32,7 @@ EPOCH = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)  # a Monday morning, when people 
 
 _WAITERS_NAMED = 10
 _LOOK_EVERY = 64  # turns of the loop
-_RARE_COLLECTIONS = (50_000, 20, 100)  # new objects, collections of the young, collections of the middle-aged
+RARE_COLLECTIONS = (50_000, 20, 100)  # new objects, collections of the young, collections of the middle-aged
 
 
 class Deadlock(RuntimeError):
@@ -184,7 +184,7 @@ def _collecting_rarely() -> Iterator[None]:
     a sixth of the time and find nothing.
     """
     usual = gc.get_threshold()
-    gc.set_threshold(*_RARE_COLLECTIONS)
+    gc.set_threshold(*RARE_COLLECTIONS)
     try:
         yield
     finally:

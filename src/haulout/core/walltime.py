@@ -11,11 +11,11 @@ can be meant instead: of two the second; and for 02:30 in the gap what would hav
 is 03:30. Everything that leaves this module is in UTC.
 """
 
-import difflib
 import re
-import zoneinfo
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache
+
+from haulout.core.similar import closest
 
 DAY = timedelta(days=1)
 # The smallest step of an instant: what is open "after" 10:00 is open from 10:00 and one tick on.
@@ -72,6 +72,8 @@ def zone(name: str) -> tzinfo:
     """Return a time zone by its IANA name, such as `Europe/Berlin`."""
     if name.upper() in {"UTC", "Z"}:
         return UTC  # so that the default needs no data
+    import zoneinfo  # where all is in UTC it is never needed
+
     try:
         if name in _NO_ZONES:
             raise zoneinfo.ZoneInfoNotFoundError
@@ -148,7 +150,9 @@ def _change_between(early: datetime, late: datetime, zone: tzinfo) -> datetime:
 
 
 def _no_such_zone(name: str) -> str:
-    known = zoneinfo.available_timezones() - _NO_ZONES
+    from zoneinfo import available_timezones
+
+    known = available_timezones() - _NO_ZONES
     expected = f"expected the name of a time zone such as Europe/Berlin or UTC, found {name!r}"
     if not known:
         return f"{expected}; there is no time zone data on this machine (package tzdata)"
@@ -156,5 +160,5 @@ def _no_such_zone(name: str) -> str:
     cities = {each.lower().rpartition("/")[2]: each for each in sorted(known)}
     wanted = name.strip().lower().replace(" ", "_")
     city = cities.get(wanted.rpartition("/")[2])
-    near = [city] if city else difflib.get_close_matches(wanted, by_lower, n=1)
-    return f"{expected}; did you mean {by_lower[near[0].lower()]}?" if near else expected
+    near = city or closest(wanted, by_lower)
+    return f"{expected}; did you mean {by_lower[near.lower()]}?" if near else expected

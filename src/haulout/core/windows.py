@@ -20,13 +20,17 @@ is open, `until` the first that is not. None: not within `HORIZON`, and `looks_a
 from bisect import bisect_right
 from calendar import isleap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from itertools import islice, takewhile
+from typing import TYPE_CHECKING
 
 from haulout.core import walltime
-from haulout.core.icalendar import Busy, Calendar
+from haulout.core.busy import Busy
 from haulout.core.walltime import DAY, MONTHS, TICK, WEEKDAYS, midnight
+
+if TYPE_CHECKING:  # most have none
+    from haulout.core.icalendar import Calendar
 
 HORIZON = timedelta(days=400)
 # How far back a window may have started that is open, or touches one that is: it ends on the next day, at most.
@@ -82,7 +86,7 @@ class Timetable:
     zone: tzinfo = UTC
     excluded: frozenset[tuple[int, int]] = frozenset()  # months and days
     blackouts: tuple[Busy, ...] = ()
-    calendars: tuple[Calendar, ...] = ()
+    calendars: tuple["Calendar", ...] = ()
     # Many nodes ask the same. What is closed from a year's beginning on, and what comes next after an instant:
     _closures: "dict[int, _Closures]" = field(default_factory=dict)
     _next: dict[datetime, Span] = field(default_factory=dict)
@@ -104,10 +108,11 @@ class Timetable:
         if now.year not in self._closures:
             self._closures.clear()
             first = datetime(now.year, 1, 1, tzinfo=UTC)
-            self._closures[now.year] = _Closures(self._busy(first, first + 367 * DAY + HORIZON))
+            self._closures[now.year] = _Closures(self.busy(first, first + 367 * DAY + HORIZON))
         return self._closures[now.year]
 
-    def _busy(self, first: datetime, last: datetime) -> Iterator[Busy]:
+    def busy(self, first: datetime, last: datetime) -> Iterator[Busy]:
+        """Yield the blackouts between two instants, and maybe others, with their reasons."""
         for each in self.blackouts:
             yield Busy(each.start, each.end, f"blackout: {each.reason}" if each.reason else "blackout")
         for calendar in self.calendars:
@@ -153,6 +158,25 @@ def openness(timetable: Timetable, now: datetime) -> Open | Closed:
     opens_at = opening.start if opening else None
     reason, is_day_closed = _why_closed(timetable, now)
     return Closed(_with_opening(reason, opens_at, timetable.zone), opens_at, opens_at or horizon, is_day_closed)
+
+
+def openings(timetable: Timetable, start: datetime, end: datetime) -> Iterator[Span]:
+    """Yield when it is open between two instants, cut off there; nothing if it always is but for blackouts."""
+    if any(window.is_always for window in timetable.windows):
+        return
+    # A timetable of its own: what the other one remembers is for those who ask about now.
+    alike = replace(timetable, _closures={}, _next={})
+    at = start
+    while at < end and (found := _next_open(alike, at, end)) and found.start < end:
+        yield Span(max(found.start, start), min(found.end, end))
+        at = found.end
+
+
+def closings(timetable: Timetable, start: datetime, end: datetime) -> Iterator[Busy]:
+    """Yield the blackouts between two instants, those that overlap each by itself; they are not cut off."""
+    for each in timetable.busy(start, end):
+        if each.start < end and each.end > start:
+            yield each
 
 
 def _next_open(timetable: Timetable, now: datetime, horizon: datetime) -> Span | None:

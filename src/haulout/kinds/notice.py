@@ -11,14 +11,17 @@ import hashlib
 import re
 from datetime import datetime
 from enum import StrEnum
-from importlib import resources
 
 import msgspec
 
-from haulout.kube.objects import Base, Condition, Object
+from haulout.kinds.machines import machine_key
+from haulout.kube import shipped
+from haulout.kube.objects import Base, Condition, Node, Object, RawObject
 from haulout.kube.resources import Resource
 
-_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,180}[a-z0-9])?")
+_NAME = re.compile(r"(?=.{1,182}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LEGIBLE = 30  # characters
+_DIGITS = 16  # which tell ids apart that are legible alike
 
 
 class Kind(StrEnum):
@@ -63,6 +66,8 @@ class NoticeCondition(StrEnum):
 
     NODE_FOUND = "NodeFound"
     ON_TIME = "OnTime"  # whether the node will be empty when it begins
+    EMPTIED = "Emptied"  # whether the node was emptied for it, so that it may begin before its time
+    EARLY_START = "EarlyStart"  # whether the source was told to begin then, and what it said
     RESCHEDULED = "Rescheduled"  # whether the source was asked for another time, and what it said
 
 
@@ -71,6 +76,7 @@ class Spec(Base, frozen=True):
 
     node_name: str = ""
     provider_id: str = msgspec.field(name="providerID", default="")
+    machine_name: str = ""  # what people call the machine: some nodes can be found by it only
     source: str = ""
     notice_id: str = msgspec.field(name="noticeID", default="")
     kind: str = Kind.UNKNOWN
@@ -92,12 +98,24 @@ class HistoryEntry(Base, frozen=True):
     what: str = ""
 
 
+class Reschedule(Base, frozen=True):
+    """That the source was asked for another time; what it said is the condition Rescheduled."""
+
+    from_: datetime | None = msgspec.field(name="from", default=None)  # the start that did not fit
+    to: datetime | None = None
+    asked: int = 0  # for how many starts of this maintenance, this one among them
+
+
 class Status(Base, frozen=True):
     """What we make of it."""
 
     phase: str = ""
-    node_name: str = ""  # the node that it is about, once it is known
+    node_name: str = ""  # the node that it is about, once it is known; also when that is gone
+    provider_id: str = msgspec.field(name="providerID", default="")  # its machine, if only the node was named
     start: datetime | None = None  # as the history knows it
+    start_known_at: datetime | None = None  # since when that is its start
+    empty_since: datetime | None = None  # as far as we looked; none: pods were left then
+    reschedule: Reschedule | None = None
     drain_at: datetime | None = None
     predicted_drain_seconds: int = 0  # how long emptying the node has taken so far
     observed_generation: int = 0
@@ -121,6 +139,18 @@ class MaintenanceNotice(Object, frozen=True):
         """The name of the node that it is about; empty while that is not known."""
         return self.spec.node_name or self.status.node_name
 
+    @property
+    def machine(self) -> str:
+        """The key of the machine that it is about; empty while that is not known."""
+        status = self.status
+        found = status.provider_id if status.node_name == self.spec.node_name else ""
+        return machine_key(self.spec.provider_id or found)
+
+    def fits(self, node: Node) -> bool:
+        """Tell whether a node that has the name may be meant: others get the names of machines that are gone."""
+        wanted, here = self.machine, machine_key(node.spec.provider_id)
+        return not wanted or not here or wanted == here
+
 
 MAINTENANCE_NOTICES = Resource(
     "haulout.dev", "v1alpha1", "maintenancenotices", "MaintenanceNotice", namespaced=False, model=MaintenanceNotice
@@ -132,10 +162,15 @@ def name_of(source: str, notice_id: str) -> str:
     readable = f"{source}-{notice_id}"
     if _NAME.fullmatch(readable):
         return readable
-    digest = hashlib.sha256(notice_id.encode()).hexdigest()[:32]
-    return f"{source}-{digest}"
+    digest = hashlib.sha256(notice_id.encode()).hexdigest()[:_DIGITS]
+    return "-".join(filter(None, (source, _legible(notice_id), digest)))
 
 
-def definition() -> str:
-    """Return the CustomResourceDefinition, as YAML."""
-    return resources.files(__package__).joinpath("maintenancenotices.yaml").read_text(encoding="utf-8")
+def _legible(notice_id: str) -> str:
+    """Return what a person recognises an id by, of which a name could be made: `CHG 17/b` is `chg-17-b`."""
+    return re.sub(r"[^a-z0-9]+", "-", notice_id.lower())[:_LEGIBLE].strip("-")
+
+
+def definition() -> RawObject:
+    """Return the CustomResourceDefinition."""
+    return shipped.definition(__package__, "maintenancenotices.yaml")

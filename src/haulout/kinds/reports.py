@@ -13,7 +13,8 @@ what is planned (`plan`) as of an instant, and putting reports together is a max
 So each report may be taken any number of times, and all of them in any order: the same object comes out.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -46,8 +47,10 @@ class Report:
     at: datetime  # as of when it is said
     provider_id: str = ""
     node_name: str = ""
+    machine_name: str = ""
     stage: Stage = Stage.SCHEDULED
     plan: Plan | None = None  # None: nothing is said about it
+    notes: Mapping[str, str] = field(default_factory=dict)  # annotations: what its source needs to find it again
 
     @property
     def name(self) -> str:
@@ -63,16 +66,49 @@ def merged(spec: Spec, report: Report) -> Spec:
         notice_id=report.notice_id,
         provider_id=max(spec.provider_id, report.provider_id),
         node_name=max(spec.node_name, report.node_name),
+        machine_name=max(spec.machine_name, report.machine_name),
         stage=max(spec.stage, report.stage, key=lambda stage: _FURTHEST.get(stage, 0)),
     )
     if report.plan is None:
         return known
-    if _weight(report.at, report.plan) <= _weight(spec.reported_at, _plan(spec)):
+    if _weight(report.at, report.plan) <= _weight(spec.reported_at, planned(spec)):
         return known
     return msgspec.structs.replace(known, **_fields(report.plan), reported_at=report.at)
 
 
-def _plan(spec: Spec) -> Plan:
+def noted(annotations: Mapping[str, str], report: Report) -> Mapping[str, str]:
+    """Return the annotations that are missing when this is said; of two values the larger counts, as above."""
+    return {key: value for key, value in report.notes.items() if annotations.get(key, "") < value}
+
+
+def folded(reports: Iterable[Report]) -> list[Report]:
+    """Return one report for each maintenance, which says the same as all of them together."""
+    by_name: dict[str, tuple[Report, Spec]] = {}
+    for report in reports:
+        last, spec = by_name.get(report.name, (report, Spec()))
+        notes = {**last.notes, **noted(last.notes, report)}
+        latest = replace(max(last, report, key=lambda it: it.at), notes=notes)
+        by_name[report.name] = latest, merged(spec, report)
+    return [_said(last, spec) for last, spec in by_name.values()]
+
+
+def _said(last: Report, spec: Spec) -> Report:
+    """Return a report of what `spec` says, which has no plan if nobody has reported one."""
+    return Report(
+        source=spec.source,
+        notice_id=spec.notice_id,
+        at=spec.reported_at or last.at,
+        provider_id=spec.provider_id,
+        node_name=spec.node_name,
+        machine_name=spec.machine_name,
+        stage=Stage(spec.stage),
+        plan=None if spec.reported_at is None else planned(spec),
+        notes=last.notes,
+    )
+
+
+def planned(spec: Spec) -> Plan:
+    """Return what is planned, as a notice says."""
     return Plan(**_fields(spec))
 
 

@@ -15,7 +15,7 @@ How the connection is kept is `haulout.kube.follow`'s business.
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Generic, NoReturn, TypeVar
@@ -51,6 +51,7 @@ class CacheHealth:
     synced: bool  # it has been complete at least once
     heard_at: datetime | None  # when the server last said anything
     problem: str | None  # why it is not following now
+    is_missing: bool  # the server knows no such kind of object
     misfits: Mapping[str, str]  # objects left out, and why
 
 
@@ -59,7 +60,11 @@ class StaleList(KubeError):
 
 
 class Cache(Generic[R]):
-    """Rows of the selected objects, kept up to date by `run`, which belongs into its owner's task group."""
+    """Rows of the selected objects, kept up to date by `run`, which belongs into its owner's task group.
+
+    With `keeps` only some of them take room. When it comes to say yes to what is there already, that has to be asked
+    for and `note`d.
+    """
 
     def __init__(
         self,
@@ -69,11 +74,14 @@ class Cache(Generic[R]):
         row: Callable[[T], R],
         indexes: Mapping[str, Indexer[R]] | None = None,
         stays: Callable[[R, R], bool] | None = None,
+        keeps: Callable[[R], bool] | None = None,
     ) -> None:
         self.resource = selection.resource
         self.misfits: dict[str, str] = {}
         self._clock = client.clock
+        self._meters = client.meters
         self._row: Callable[[Any], R] = row
+        self._keeps = keeps
         self._store: Store[R] = Store(indexes, stays=stays)
         self._collected: dict[str, R] = {}
         self._collected_misfits: dict[str, str] = {}
@@ -87,7 +95,8 @@ class Cache(Generic[R]):
 
     async def run(self) -> NoReturn:
         """Follow the cluster until cancelled."""
-        await self._follower.run()
+        with self._meters.following(self):
+            await self._follower.run()
 
     # For readers
 
@@ -155,8 +164,21 @@ class Cache(Generic[R]):
             synced=self._synced.is_set(),
             heard_at=None if ago is None else self._clock.now() - ago,
             problem=self._follower.problem,
+            is_missing=self._follower.is_missing,
             misfits=dict(self.misfits),
         )
+
+    def note(self, thing: Any) -> None:
+        """Take what the server answered to somebody else's question, unless something newer is known."""
+        row = self._made(thing)
+        at = revision(row.resource_version)
+        if self._graves.get(row.uid, 0) < at:
+            self._apply_state(row.key, row, at)
+
+    def forget(self, rows: Iterable[R]) -> None:
+        """Forget rows that are not to be kept any more; nobody is told."""
+        for row in tuple(rows):
+            self._store.drop(row.key)
 
     # For the follower
 
@@ -178,6 +200,9 @@ class Cache(Generic[R]):
             self._collected_misfits[row.key] = row.problem
             return
         self._collected_misfits.pop(row.key, None)
+        if self._keeps is not None and not self._keeps(row):
+            self._collected.pop(row.key, None)
+            return
         known = self._store.get(row.key)
         # The very same state again: keep the row we have, so that loading anew does not hold everything twice.
         same = known is not None and known.uid == row.uid and known.resource_version == row.resource_version
@@ -262,6 +287,9 @@ class Cache(Generic[R]):
             self._set_misfits({**self.misfits, key: row.problem})
             self._store.drop(key)
             steps: list[tuple[R | None, R | None]] = [(old, None)] if old is not None else []
+        elif self._keeps is not None and not self._keeps(row):
+            self._store.drop(key)
+            steps = [(old, None)] if old is not None else []
         else:
             if self.misfits:
                 self.misfits.pop(key, None)

@@ -30,6 +30,9 @@ from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
 from haulout.errors import ApiError, Expired, GarbledAnswer, ServerFailure, TooManyRequests, Unreachable
 from haulout.kube import answers
+from haulout.kube.calls import NO_ANSWER, OTHER, Call, Calls
+from haulout.kube.impersonation import Headers
+from haulout.kube.meters import Meters
 from haulout.kube.objects import Bookmark, Misfit, Object, Page, Version, WatchEvent, object_key
 from haulout.kube.patches import Patch
 from haulout.kube.resources import PODS, Resource
@@ -61,21 +64,55 @@ class Client:
         random: Random,
         field_manager: str = "haulout",
         may_write: Callable[[], None] | None = None,
+        calls: Calls | None = None,
+        meters: Meters | None = None,
+        headers: Headers = (),
     ) -> None:
         self.transport = transport
         self.clock = clock
         self.random = random
         self.field_manager = field_manager
-        self._may_write = may_write
+        self.calls = calls or Calls(clock)  # what was asked so far, and how it was answered
+        self.meters = meters or Meters()
+        self.may_write = may_write  # asked before each write leaves
+        self._headers = headers  # of each request
 
     def fenced(self, may_write: Callable[[], None]) -> "Client":
         """Return a client over the same transport whose every write calls `may_write` as it leaves, which may raise."""
+        return self._copy(may_write=may_write)
+
+    def fenced_as(self, other: "Client") -> "Client":
+        """Return a client over the same transport whose writes ask for the same leave as those of another client."""
+        return self._copy(may_write=other.may_write)
+
+    def over(self, transport: Transport) -> "Client":
+        """Return a client that differs in its transport only."""
+        return self._copy(transport=transport)
+
+    def impersonating(self, headers: Headers, *, field_manager: str) -> "Client":
+        """Return a client over the same transport that asks for everything in the name of somebody else.
+
+        For `headers` see `haulout.kube.impersonation`.
+        """
+        return self._copy(headers=headers, field_manager=field_manager)
+
+    def _copy(
+        self,
+        *,
+        transport: Transport | None = None,
+        field_manager: str = "",
+        may_write: Callable[[], None] | None = None,
+        headers: Headers = (),
+    ) -> "Client":
         return Client(
-            self.transport,
+            transport or self.transport,
             clock=self.clock,
             random=self.random,
-            field_manager=self.field_manager,
-            may_write=may_write,
+            field_manager=field_manager or self.field_manager,
+            may_write=may_write or self.may_write,
+            calls=self.calls,
+            meters=self.meters,
+            headers=headers or self._headers,
         )
 
     async def close(self) -> None:
@@ -88,7 +125,8 @@ class Client:
         """Return one object as it is now."""
         path = resource.path(name, namespace=namespace, subresource=subresource)
         doing = f"getting {_named(resource, name, namespace, subresource)}"
-        found = await self._read(resource.model, Request(method="GET", path=path), doing=doing)
+        call = _call("get", resource, subresource)
+        found = await self._read(resource.model, Request(method="GET", path=path), doing=doing, call=call)
         answers.expect_name(found, name, doing=doing)
         return found
 
@@ -139,7 +177,8 @@ class Client:
         while True:
             timeout = _PAGE_WITHIN if page_size else _WHOLE_LIST_WITHIN
             request = Request(method="GET", path=path, query=query + following, timeout=timeout)
-            body = await self._send(request, doing=doing, tries=_TRIES if page_size else 1)
+            tries = _TRIES if page_size else 1
+            body = await self._send(request, doing=doing, call=_call("list", resource), tries=tries)
             page = answers.decode_page(resource.model, body, doing=doing)
             yield page
             if not page.metadata.continue_:
@@ -173,9 +212,12 @@ class Client:
         query += (("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")) if initial_list else ()
         query += (("timeoutSeconds", str(round(lasting.total_seconds()))),) if lasting else ()
         path = resource.path(namespace=namespace)
-        request = Request(method="GET", path=path, query=query, timeout=opening_within)
+        request = Request(method="GET", path=path, query=query, timeout=opening_within, headers=self._headers)
+        began, code = self.clock.monotonic(), NO_ANSWER
         try:
             async with self.transport.stream(request) as stream:
+                code = stream.status
+                self.calls.note(_call("watch", resource), began=began, code=code)
                 if stream.status != _OK:
                     body = b"\n".join([line async for line in stream.lines()])
                     raise answers.refusal(stream.status, stream.headers, body, doing=doing)
@@ -184,6 +226,8 @@ class Client:
                 async with aclosing(told):
                     yield told
         except Unreachable as error:
+            if code == NO_ANSWER:
+                self.calls.note(_call("watch", resource), began=began, code=code)
             raise Unreachable(f"{doing}: {error}", sent=error.sent) from error
 
     # Writing
@@ -204,7 +248,7 @@ class Client:
         request = Request(
             method="POST", path=path, query=self._options(dry_run=dry_run), body=msgspec.json.encode(body)
         )
-        return await self._read(resource.model, request, doing=doing)
+        return await self._read(resource.model, request, doing=doing, call=_call("create", resource, subresource))
 
     async def update(
         self,
@@ -224,7 +268,7 @@ class Client:
         path = resource.path(name, namespace=namespace, subresource=subresource)
         query = self._options(dry_run=dry_run)
         request = Request(method="PUT", path=path, query=query, body=msgspec.json.encode(body))
-        return await self._read(resource.model, request, doing=doing)
+        return await self._read(resource.model, request, doing=doing, call=_call("update", resource, subresource))
 
     async def patch(
         self,
@@ -246,7 +290,7 @@ class Client:
             body=patch.body,
             content_type=patch.content_type,
         )
-        return await self._read(resource.model, request, doing=doing)
+        return await self._read(resource.model, request, doing=doing, call=_call("patch", resource, subresource))
 
     async def delete(
         self,
@@ -270,7 +314,8 @@ class Client:
         request = Request(
             method="DELETE", path=resource.path(name, namespace=namespace), body=msgspec.json.encode(options)
         )
-        await self._send(request, doing=f"deleting {_named(resource, name, namespace)}")
+        doing = f"deleting {_named(resource, name, namespace)}"
+        await self._send(request, doing=doing, call=_call("delete", resource))
 
     async def delete_all(
         self, resource: Resource[Any], *, namespace: str | None = None, labels: str = "", fields: str = ""
@@ -279,7 +324,8 @@ class Client:
         request = Request(
             method="DELETE", path=resource.path(namespace=namespace), query=_selection(labels, fields), body=b"{}"
         )
-        await self._send(request, doing=f"deleting all {_named(resource, '', namespace)}")
+        doing = f"deleting all {_named(resource, '', namespace)}"
+        await self._send(request, doing=doing, call=_call("deletecollection", resource))
 
     async def evict(
         self,
@@ -308,42 +354,48 @@ class Client:
             query=(("dryRun", "All"),) if dry_run else (),
             body=msgspec.json.encode(eviction),
         )
-        await self._send(request, doing=f"evicting {_named(PODS, name, namespace)}", wait_when_throttled=False)
+        doing = f"evicting {_named(PODS, name, namespace)}"
+        await self._send(request, doing=doing, call=_call("create", PODS, "eviction"), wait_when_throttled=False)
 
     # About the cluster
 
     async def server_version(self) -> Version:
         """Return what the server says it is."""
         doing = "getting the server's version"
-        return await self._read(Version, Request(method="GET", path="/version"), doing=doing)
+        return await self._read(Version, Request(method="GET", path="/version"), doing=doing, call=OTHER)
 
     async def request(self, request: Request, *, doing: str) -> Response:
         """Send any request, with the same rules for repeating it; raises unless it succeeds."""
-        return await self._exchange(request, doing=doing)
+        return await self._exchange(request, doing=doing, call=OTHER)
 
     # How a request travels
 
     def _options(self, *, dry_run: bool) -> Query:
         return (("fieldManager", self.field_manager), *((("dryRun", "All"),) if dry_run else ()))
 
-    async def _read(self, model: type[T], request: Request, *, doing: str) -> T:
-        return answers.read(model, await self._exchange(request, doing=doing), doing=doing)
+    async def _read(self, model: type[T], request: Request, *, doing: str, call: Call) -> T:
+        return answers.read(model, await self._exchange(request, doing=doing, call=call), doing=doing)
 
     async def _send(
-        self, request: Request, *, doing: str, wait_when_throttled: bool = True, tries: int = _TRIES
+        self, request: Request, *, doing: str, call: Call, wait_when_throttled: bool = True, tries: int = _TRIES
     ) -> bytes:
-        return (await self._exchange(request, doing=doing, wait_when_throttled=wait_when_throttled, tries=tries)).body
+        response = await self._exchange(
+            request, doing=doing, call=call, wait_when_throttled=wait_when_throttled, tries=tries
+        )
+        return response.body
 
     async def _exchange(
-        self, request: Request, *, doing: str, wait_when_throttled: bool = True, tries: int = _TRIES
+        self, request: Request, *, doing: str, call: Call, wait_when_throttled: bool = True, tries: int = _TRIES
     ) -> Response:
         reading = request.method == "GET"
-        if self._may_write and not reading:
-            request = msgspec.structs.replace(request, may_leave=self._may_write)
+        if self._headers:
+            request = msgspec.structs.replace(request, headers=request.headers + self._headers)
+        if self.may_write and not reading:
+            request = msgspec.structs.replace(request, may_leave=self.may_write)
         attempt = 1
         while True:
             try:
-                return await self._attempt(request, doing=doing)
+                return await self._attempt(request, doing=doing, call=call)
             except (Unreachable, GarbledAnswer, TooManyRequests, ServerFailure) as error:
                 pause = self._pause(error, attempt=attempt, reading=reading, wait_when_throttled=wait_when_throttled)
                 if pause is None or attempt >= tries:
@@ -352,13 +404,17 @@ class Client:
             await self.clock.sleep(pause)
             attempt += 1
 
-    async def _attempt(self, request: Request, *, doing: str) -> Response:
+    async def _attempt(self, request: Request, *, doing: str, call: Call) -> Response:
+        began = self.clock.monotonic()
         try:
             response = await self.transport.send(request)
         except Unreachable as error:
+            self.calls.note(call, began=began, code=NO_ANSWER)
             raise Unreachable(f"{doing}: {error}", sent=error.sent) from error
         except GarbledAnswer as error:
+            self.calls.note(call, began=began, code=NO_ANSWER)
             raise GarbledAnswer(f"{doing}: {error}") from error
+        self.calls.note(call, began=began, code=response.status)
         if response.status < _OK or response.status >= _REFUSED:
             raise answers.refusal(response.status, response.headers, response.body, doing=doing)
         return response
@@ -380,6 +436,10 @@ class Client:
         if not harmless or (asked_for and asked_for > _LONGEST_WAIT):
             return None
         return max(_BACKOFF.delay(attempt, self.random), asked_for or timedelta())
+
+
+def _call(verb: str, resource: Resource[Any], subresource: str = "") -> Call:
+    return verb, resource.plural, resource.group, subresource
 
 
 def _named(resource: Resource[Any], name: str, namespace: str | None, subresource: str = "") -> str:

@@ -7,7 +7,7 @@ quantities. Decoding makes each of them anew. With one string for all equal ones
 and is the very same `Node` to whoever reads it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -15,17 +15,24 @@ from haulout.kube.objects import Condition, Node, NodeStatus
 from haulout.kube.rows import Shared
 
 _LONGEST = 256  # characters: longer ones are seldom alike
+_MOST_LONG = 256  # of those that are: many kilobytes each, and edited now and then
 
 
-def compact_nodes() -> Callable[[Node], Node]:
-    """Return a function that makes nodes small; those of one such function share what they have in common."""
-    shared = Shared()
+def compact_nodes(*, alike: Collection[str] = ()) -> Callable[[Node], Node]:
+    """Return a function that makes nodes small; those of one such function share what they have in common.
+
+    Values of annotations are mostly each node's own, save for those whose keys are `alike`.
+    """
+    shared, long = Shared(), Shared(limit=_MOST_LONG)
 
     def text(value: str) -> str:
         return shared(value) if len(value) <= _LONGEST else value
 
     def texts(values: Mapping[str, str]) -> dict[str, str]:
         return {text(key): text(value) for key, value in values.items()}
+
+    def annotations(values: Mapping[str, str]) -> dict[str, str]:
+        return {text(key): long(value) if key in alike else value for key, value in values.items()}
 
     def condition(it: Condition) -> Condition:
         return Condition(
@@ -40,17 +47,14 @@ def compact_nodes() -> Callable[[Node], Node]:
         metadata, status = node.metadata, node.status
         return Node(
             metadata=msgspec.structs.replace(
-                metadata, labels=texts(metadata.labels), annotations=_keyed(metadata.annotations, text)
+                metadata, labels=texts(metadata.labels), annotations=annotations(metadata.annotations)
             ),
             spec=node.spec,
             status=NodeStatus(
-                conditions=tuple(map(condition, status.conditions)), allocatable=texts(status.allocatable)
+                conditions=tuple(map(condition, status.conditions)),
+                allocatable=texts(status.allocatable),
+                node_info=shared(status.node_info),
             ),
         )
 
     return compact
-
-
-def _keyed(annotations: Mapping[str, str], text: Callable[[str], str]) -> dict[str, str]:
-    """Return annotations with keys in common: their values are mostly each node's own."""
-    return {text(key): value for key, value in annotations.items()}

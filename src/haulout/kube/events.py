@@ -26,6 +26,7 @@ import msgspec
 
 from haulout.core.backoff import Backoff
 from haulout.errors import AlreadyExists, ApiError, KubeError, NotFound, ServerFailure, TooManyRequests
+from haulout.kube import meters
 from haulout.kube.client import Client
 from haulout.kube.objects import Base, Object
 from haulout.kube.patches import merge_patch
@@ -186,11 +187,15 @@ class EventRecorder:
             return
         if len(self._queue) >= self._capacity:
             self._take_first()
-            self.dropped += 1
+            self._drop()
         series.is_queued = True
         due = max(self._clock.monotonic(), series.not_before)
         heapq.heappush(self._queue, (due, next(self._order), series))
         self._wake.set()
+
+    def _drop(self) -> None:
+        self.dropped += 1
+        self._client.meters.dropped.add(meters.EVENTS)
 
     def _take_first(self) -> _Series:
         series = heapq.heappop(self._queue)[-1]
@@ -263,7 +268,7 @@ class EventRecorder:
         await self._client.patch(EVENTS, series.name, change, namespace=series.namespace)
 
     def _give_up(self, error: Exception) -> None:
-        self.dropped += 1
+        self._drop()
         now = self._clock.monotonic()
         last = self._complained_at.get(type(error), -math.inf)
         if now - last < _QUIET.total_seconds() or _is_namespace_leaving(error):

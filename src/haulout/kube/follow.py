@@ -25,7 +25,7 @@ from datetime import timedelta
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 from haulout.core.backoff import Backoff
-from haulout.errors import ApiError, BadRequest, Expired, Invalid, KubeError, Unreachable
+from haulout.errors import ApiError, BadRequest, Expired, Invalid, KubeError, NotFound, Unreachable
 from haulout.kube.client import PAGE_SIZE, Client
 from haulout.kube.objects import Bookmark, Misfit, Page, WatchEvent
 from haulout.kube.resources import Resource
@@ -108,6 +108,7 @@ class Follower(Generic[T]):
 
     def __init__(self, client: Client, selection: Selection[T], copy: Copy[T]) -> None:
         self.problem: str | None = None  # why it is not following now
+        self.is_missing = False  # the server knows no such kind of object
         self.heard: float | None = None  # when the server last said anything, on the loop's clock
         self._client = client
         self._clock = client.clock
@@ -152,11 +153,12 @@ class Follower(Generic[T]):
         if str(error) != self.problem:
             log.warning("%s; trying again", error)
         self.problem = str(error)
+        self.is_missing = isinstance(error, NotFound)
 
     def _well(self) -> None:
         if self.problem is not None:
             log.info("following %s again", self._selection.resource)
-            self.problem = None
+            self.problem, self.is_missing = None, False
 
     def _stands(self) -> None:
         """Take a watch for good that was opened some time ago, and had no trouble since."""

@@ -23,6 +23,7 @@ import hashlib
 import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -110,11 +111,11 @@ class Ledger:
     def __init__(self, client: Client, *, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
+        self.known: dict[str, tuple[Slot, ...]] = {}  # by budget, as they were when we last read or wrote them
 
     async def slots(self, budget: str) -> tuple[Slot, ...]:
         """Return the slots that are taken right now."""
-        found = await self._read(budget)
-        return () if found is None else _slots(found)
+        return (await self._read(budget))[1]
 
     async def take(
         self, budget: str, slot: Slot, *, limits: Sequence[Limit], is_held: Callable[[Slot], Awaitable[bool]]
@@ -125,8 +126,7 @@ class Ledger:
         room otherwise.
         """
         for attempt in range(1, _TRIES + 1):
-            found = await self._read(budget)
-            known = () if found is None else _slots(found)
+            found, known = await self._read(budget)
             others = [it for it in known if it.key != slot.key]
             if not _have_room(limits, slot.uid, others):
                 others = [it for it in others if not _matters(it, limits) or await is_held(it)]
@@ -145,8 +145,7 @@ class Ledger:
     async def give_back(self, budget: str, is_free: Callable[[Slot], bool]) -> None:
         """Give back the slots of which `is_free` tells that, if there are any."""
         for attempt in range(1, _TRIES + 1):
-            found = await self._read(budget)
-            known = () if found is None else _slots(found)
+            found, known = await self._read(budget)
             left = [it for it in known if not is_free(it)]
             if len(left) == len(known):
                 return
@@ -158,23 +157,25 @@ class Ledger:
                 return
         log.warning("a slot in budget %s could not be given back now; the next one sees to it", budget)
 
-    async def _read(self, budget: str) -> _ConfigMap | None:
-        try:
-            return await self._client.get(LEDGERS, ledger_name(budget), namespace=self._namespace)
-        except NotFound:
-            return None
+    async def _read(self, budget: str) -> tuple[_ConfigMap | None, tuple[Slot, ...]]:
+        found: _ConfigMap | None = None
+        with suppress(NotFound):
+            found = await self._client.get(LEDGERS, ledger_name(budget), namespace=self._namespace)
+        self.known[budget] = () if found is None else _slots(found)
+        return found, self.known[budget]
 
-    async def _write(self, budget: str, found: _ConfigMap | None, slots: Iterable[Slot]) -> None:
+    async def _write(self, budget: str, found: _ConfigMap | None, slots: Sequence[Slot]) -> None:
         name = ledger_name(budget)
-        data = {_BUDGET: budget, _SLOTS: msgspec.json.encode(list(slots)).decode()}
+        data = {_BUDGET: budget, _SLOTS: msgspec.json.encode(slots).decode()}
         if found is None:
             body: RawObject = {"metadata": {"name": name, "namespace": self._namespace}, "data": data}
             body |= {"apiVersion": LEDGERS.api_version, "kind": LEDGERS.kind}
             await self._client.create(LEDGERS, body, namespace=self._namespace)
-            return
-        basis = {"uid": found.uid, "resourceVersion": found.resource_version}
-        patch = merge_patch({"metadata": basis, "data": data})
-        await self._client.patch(LEDGERS, name, patch, namespace=self._namespace)
+        else:
+            basis = {"uid": found.uid, "resourceVersion": found.resource_version}
+            patch = merge_patch({"metadata": basis, "data": data})
+            await self._client.patch(LEDGERS, name, patch, namespace=self._namespace)
+        self.known[budget] = tuple(slots)
 
 
 def _have_room(limits: Sequence[Limit], uid: str, slots: Sequence[Slot]) -> bool:

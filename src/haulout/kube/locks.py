@@ -112,14 +112,17 @@ async def acquire(
     holder: str,
     duration: timedelta,
     owner: OwnerReference | None = None,
+    looks_new: bool = False,
 ) -> Lease:
     """Hold the lock for `duration` from now on; `LockHeld` if another holds it.
 
-    To acquire what `holder` holds already is to renew it. A lock is deleted together with its `owner`.
+    To acquire what `holder` holds already is to renew it. A lock is deleted together with its `owner`. One that
+    `looks_new`, as a watch has shown none, is made without a look at the server, which refuses that if there is one.
     """
     attempt, wanted_until = 1, client.clock.now() + duration
     while True:
-        lease = await leases.find(client, name, namespace=namespace)
+        may_be_there = attempt > 1 or not looks_new
+        lease = await leases.find(client, name, namespace=namespace) if may_be_there else None
         found = claim(lease, holder=holder, now=client.clock.now(), duration=duration)
         if found.standing is Standing.HELD:
             raise LockHeld(object_key(name, namespace), holder=found.holder, until=found.until)

@@ -111,11 +111,18 @@ class NodeSpec(Base, frozen=True):
     provider_id: str = msgspec.field(name="providerID", default="")
 
 
+class NodeInfo(Base, frozen=True):
+    """What runs on a node."""
+
+    kubelet_version: str = ""
+
+
 class NodeStatus(Base, frozen=True):
     """How a node is."""
 
     conditions: tuple[Condition, ...] = ()
     allocatable: dict[str, str] = {}
+    node_info: NodeInfo = NodeInfo()
 
 
 class Node(Object, frozen=True):

@@ -68,6 +68,16 @@ def strategic_patch(change: Mapping[str, Json]) -> Patch:
     return Patch("application/strategic-merge-patch+json", msgspec.json.encode(change))
 
 
+def node_patch(change: Mapping[str, Json]) -> Patch:
+    """Return what a merge patch of a node would do, in the form that costs the API server least.
+
+    It applies a strategic patch to a node without writing it as JSON and reading that again, which of a node with its
+    many images takes a third of the time. Of all that is changed of nodes only finalizers would be merged.
+    """
+    has_finalizers = "finalizers" in change.get("metadata", {})
+    return merge_patch(change) if has_finalizers else strategic_patch(change)
+
+
 def apply_patch(wanted: Mapping[str, Json]) -> Patch:
     """Return a server-side apply: these fields are ours and have these values. JSON is valid YAML."""
     return Patch("application/apply-patch+yaml", msgspec.json.encode(wanted))

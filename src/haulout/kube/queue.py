@@ -21,6 +21,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -30,7 +31,9 @@ from typing import Generic, TypeVar
 from haulout.core import duration
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
+from haulout.core.lately import Lately
 from haulout.errors import HauloutError
+from haulout.kube.meters import Meters
 from haulout.kube.wakes import Wakes
 
 K = TypeVar("K", bound=Hashable)
@@ -68,7 +71,7 @@ class QueueStats:
 class Queue(Generic[K]):
     """Calls `work` for each key when it is due; see the module for what is promised."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what queues may differ in
         self,
         work: Callable[[K], Awaitable[datetime | None]],
         *,
@@ -79,6 +82,7 @@ class Queue(Generic[K]):
         patience: timedelta = _PATIENCE,
         name: str = "",
         observe: Callable[[Run[K]], object] | None = None,
+        meters: Meters | None = None,
     ) -> None:
         if workers < 1:
             raise ValueError(f"queue {name}: {workers} workers would never work, expected at least 1")
@@ -90,18 +94,21 @@ class Queue(Generic[K]):
         self._backoff = backoff
         self._patience = patience
         self._observe = observe
+        self._meters = meters
         self._active = False
         self._group: asyncio.TaskGroup | None = None  # while runs may start
         self._starting = 0  # tasks that were made or woken, but have not taken their key yet
         self._resting: list[asyncio.Future[None]] = []  # of tasks that wait for their next key, the latest last
         self._due: OrderedDict[K, float] = OrderedDict()  # since when, oldest first
         self._running: dict[K, _Running] = {}
-        self._wakes: Wakes[K] = Wakes(clock, self.add)
+        self._wakes: Wakes[K] = Wakes(clock, self._wake)
+        self._woken: set[K] = set()  # of those that are due: for which the instant has come that they named
         self._failing: dict[K, _Failing] = {}
         self._idle = asyncio.Event()
         self._idle.set()
         self._done = 0
         self._failed = 0
+        self._lags = Lately()
 
     def add(self, key: K) -> None:
         """Look at `key` as soon as possible: something about it changed."""
@@ -126,6 +133,7 @@ class Queue(Generic[K]):
     def forget(self, key: K) -> None:
         """Drop all about `key`, for example because its object is gone; what a run under way returns is ignored."""
         self._due.pop(key, None)
+        self._woken.discard(key)
         self._wakes.discard(key)
         if failing := self._failing.pop(key, None):
             failing.give_up()
@@ -147,6 +155,12 @@ class Queue(Generic[K]):
             failed=self._failed,
         )
 
+    def worst_lag(self) -> timedelta:
+        """Return how long a key was due of late, at worst, before a worker was free; or is, if it still waits."""
+        oldest = next(iter(self._due.values()), None)
+        started = timedelta(seconds=self._lags.worst(self._clock.monotonic()))
+        return started if oldest is None else max(started, self._since(oldest))
+
     async def wait_idle(self) -> None:
         """Return when no key is due or running; some may sleep or back off."""
         while self._due or self._running:
@@ -161,11 +175,17 @@ class Queue(Generic[K]):
             raise RuntimeError(f"queue {self.name}: it runs already, a second run() would work on keys twice")
         self._active = True
         try:
-            async with asyncio.TaskGroup() as group:
-                await self._serve(group)
+            with self._counted():
+                async with asyncio.TaskGroup() as group:
+                    await self._serve(group)
         finally:
             self._clear_away()
             self._active = False
+
+    def _counted(self) -> AbstractContextManager[None]:
+        if self._meters is None:
+            return nullcontext()
+        return self._meters.working(self)
 
     async def _serve(self, group: asyncio.TaskGroup) -> None:
         self._group = group
@@ -187,8 +207,15 @@ class Queue(Generic[K]):
             self._make_due(key)
         self._tell_if_idle()
 
-    def _make_due(self, key: K) -> None:
-        self._due[key] = self._clock.monotonic()
+    def _wake(self, key: K, instant: datetime) -> None:
+        if key in self._due or key in self._running or key in self._failing:
+            self.add(key)
+            return
+        self._woken.add(key)
+        self._make_due(key, late=max(self._clock.now() - instant, timedelta()))
+
+    def _make_due(self, key: K, *, late: timedelta = timedelta()) -> None:
+        self._due[key] = self._clock.monotonic() - late.total_seconds()
         self._idle.clear()
         self._start_runs()
 
@@ -222,13 +249,17 @@ class Queue(Generic[K]):
         self._wakes.discard(key)
         running = self._running[key] = _Running()
         attempt = self._failing[key].attempts + 1 if key in self._failing else 1
-        began = self._clock.monotonic()
+        began, is_exact = self._clock.monotonic(), key in self._woken
+        self._lags.note(began - due_since, at=began)
+        self._woken.discard(key)
         wake, error = await self._try(key)
         del self._running[key]
         if error is None:
             self._succeeded(key, running, wake)
         else:
             self._failed_with(error, key, running, attempt)
+        if self._meters is not None:
+            self._meters.ran(self.name, lag=began - due_since, is_exact=is_exact, failed=error is not None)
         if self._observe:
             lag = timedelta(seconds=began - due_since)
             run = Run(key=key, lag=lag, took=self._since(began), attempt=attempt, error=error)

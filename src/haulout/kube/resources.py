@@ -81,6 +81,12 @@ ACCESS_REVIEWS = Resource(
 SELF_REVIEWS = Resource(
     "authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False, model=RawObject
 )
+TOKEN_REVIEWS = Resource(
+    "authentication.k8s.io", "v1", "tokenreviews", "TokenReview", namespaced=False, model=RawObject
+)
+SUBJECT_REVIEWS = Resource(
+    "authorization.k8s.io", "v1", "subjectaccessreviews", "SubjectAccessReview", namespaced=False, model=RawObject
+)
 DEFINITIONS = Resource(
     "apiextensions.k8s.io",
     "v1",

@@ -92,9 +92,8 @@ class Shared:
     starts over: what was handed out stays valid.
     """
 
-    _LIMIT = 200_000
-
-    def __init__(self) -> None:
+    def __init__(self, *, limit: int = 200_000) -> None:
+        self._limit = limit
         self._known: dict[Any, Any] = {}
 
     def __call__(self, value: S) -> S:
@@ -102,7 +101,7 @@ class Shared:
         known: S | None = self._known.get(value)
         if known is not None:
             return known
-        if len(self._known) >= self._LIMIT:
+        if len(self._known) >= self._limit:
             self._known.clear()
         self._known[value] = value
         return value

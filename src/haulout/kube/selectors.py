@@ -132,7 +132,7 @@ def _expression(it: Any, path: str) -> Requirement:
     if not isinstance(it, Mapping):
         raise SelectorError(f"found {it!r}, expected key, operator and values", path=path)
     operator, values = it.get("operator"), it.get("values") or ()
-    if operator not in _WANTS_VALUES:
+    if not isinstance(operator, str) or operator not in _WANTS_VALUES:
         raise SelectorError(f"found {operator!r}, expected In, NotIn, Exists or DoesNotExist", path=f"{path}.operator")
     if not isinstance(values, (list, tuple)) or bool(values) is not _WANTS_VALUES[operator]:
         expected = "a list of values" if _WANTS_VALUES[operator] else "none"

@@ -17,9 +17,9 @@ K = TypeVar("K", bound=Hashable)
 
 
 class Wakes(Generic[K]):
-    """Calls `wake` with each key at its instant, between `start` and `stop`."""
+    """Calls `wake` with each key and its instant when that comes, between `start` and `stop`."""
 
-    def __init__(self, clock: Clock, wake: Callable[[K], object]) -> None:
+    def __init__(self, clock: Clock, wake: Callable[[K, datetime], object]) -> None:
         self._clock = clock
         self._wake = wake
         self._instants: dict[K, datetime] = {}  # those that count
@@ -83,5 +83,5 @@ class Wakes(Generic[K]):
             if self._counts(entry):
                 key = entry[-1]
                 del self._instants[key]
-                self._wake(key)
+                self._wake(key, entry[0])
         self._set_alarm()

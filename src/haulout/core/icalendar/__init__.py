@@ -20,12 +20,13 @@ from datetime import datetime, tzinfo
 from hashlib import sha256
 from itertools import accumulate
 
-from haulout.core.icalendar.events import Busy, Event, event, with_replacements
+from haulout.core.busy import Busy
+from haulout.core.icalendar.events import Event, event, with_replacements
 from haulout.core.icalendar.lines import MOST_BYTES, Component, Problems, components, shown
 from haulout.core.icalendar.recurrence import Rule
 from haulout.core.icalendar.zones import Zones
 
-__all__ = ["MOST_BYTES", "Busy", "Calendar", "read"]
+__all__ = ["MOST_BYTES", "Calendar", "read"]
 
 _MOST_EVENTS = 20_000
 _MOST_DATES = 20_000  # that are listed, as exceptions and additions

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, tzinfo
 
+from haulout.core.busy import Busy
 from haulout.core.icalendar.lines import Component, Misread, Property, reading, shown
 from haulout.core.icalendar.recurrence import Rule, rule
 from haulout.core.icalendar.values import Length, Stamp, between, length, period, stamp
@@ -19,15 +20,6 @@ _LONGEST_REPEATED = timedelta(days=366)
 _LONGEST_TEXT = 200
 # What a wall time and its instant may be apart, and a day more.
 _APART = timedelta(days=2)
-
-
-@dataclass(frozen=True, slots=True)
-class Busy:
-    """From when to when (exclusive) something is going on."""
-
-    start: datetime
-    end: datetime
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,8 +3,7 @@
 Evaluation and the check at load ask the same questions and tell the same problems; the answers stand here.
 """
 
-import difflib
-
+from haulout.core.similar import closest
 from haulout.core.templates.types import ANY, Field, Kind, Method, Type, data_of
 
 _WORDS = {"string": "a text", "bool": "true or false", "float64": "a number", "int": "a whole number"}
@@ -31,8 +30,8 @@ def _instead(type_: Type, name: str) -> str:
     if not known:
         return "it has no fields"
     by_case = {each.lower(): each for each in reversed(known)}
-    near = difflib.get_close_matches(name.lower(), by_case, n=1)
-    return f"did you mean {by_case[near[0]]}?" if near else f"there are {', '.join(known[:_MOST_NAMES])}"
+    near = closest(name.lower(), by_case)
+    return f"did you mean {by_case[near]}?" if near else f"there are {', '.join(known[:_MOST_NAMES])}"
 
 
 def not_iterable(type_: Type) -> str:

@@ -8,13 +8,9 @@ Unless told otherwise, what is valid is so by the machine's time, whatever time 
 live outside.
 """
 
-import ssl
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from ipaddress import ip_address
-from pathlib import Path
-from tempfile import TemporaryDirectory
-from typing import NamedTuple
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
@@ -22,27 +18,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from haulout.core.clock import RealClock
+from haulout.kube.network.shown import CLOCKS_DIFFER, LIFETIME, Identity
 
-LIFETIME = timedelta(days=365)
-CLOCKS_DIFFER = timedelta(minutes=5)
 _LONGEST_COMMON_NAME = 64  # of X.520; nobody compares it with a host any more
-
-
-class Identity(NamedTuple):
-    """A certificate and its private key, both PEM."""
-
-    certificate: bytes
-    key: bytes
-
-    def server_context(self) -> ssl.SSLContext:
-        """Return what a server needs to show it; `ssl.SSLError` if the two do not fit."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.minimum_version = ssl.TLSVersion.TLSv1_2
-        with TemporaryDirectory() as folder:  # which only we can read; OpenSSL takes keys from files alone
-            file = Path(folder, "server.pem")
-            file.write_bytes(self.key + self.certificate)
-            context.load_cert_chain(file, password="")  # so that OpenSSL does not ask for one on the terminal
-        return context
 
 
 class Authority:

@@ -23,6 +23,8 @@ from haulout.kube.network.tls import Tls
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 IN_CLUSTER = "in-cluster"
+# What a kubeconfig may say about the machine on which it is read: files there, and programs to run.
+_LEADS_HERE = ("certificate-authority", "client-certificate", "client-key", "tokenFile", "exec", "auth-provider")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +77,23 @@ def load(
             f"give --kubeconfig FILE or {'correct' if environ.get('KUBECONFIG') else 'set'} KUBECONFIG"
         )
     return in_cluster
+
+
+def from_others(
+    data: bytes, *, source: str, environ: Mapping[str, str] = os.environ, clock: Clock | None = None
+) -> Connection:
+    """Return the way that a kubeconfig describes which somebody else wrote, and which is known to people as `source`.
+
+    It must bring along all that it needs: it cannot have a program run here, nor a file of ours sent to its server.
+    """
+    found = files.parse(data, file=source)
+    if found.is_empty:
+        raise KubeconfigError("expected a kubeconfig, found nothing in it", file=source)
+    for section in (*found.clusters.values(), *found.users.values()):
+        for key in _LEADS_HERE:
+            if key in section:
+                raise section.wrong("not taken from others: expected credentials in the kubeconfig itself", key)
+    return _from_kubeconfig(found, None, environ, clock or RealClock())
 
 
 def _from_kubeconfig(

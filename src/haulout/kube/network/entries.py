@@ -12,10 +12,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import urlsplit, urlunsplit
 
 from haulout.core.clock import Clock
 from haulout.errors import CredentialsError, KubeconfigError
+from haulout.kube.impersonation import headers
 from haulout.kube.network import proxy, tls
 from haulout.kube.network.credentials import (
     ANONYMOUS,
@@ -32,7 +33,6 @@ from haulout.kube.network.exec_plugin import API_VERSIONS, ExecPlugin, ExecSpec,
 from haulout.kube.network.marked import Section
 from haulout.kube.network.tls import ClientCertificate, Tls
 
-_HEADER_NAME_CHARACTERS = "!#$&'*+-.^_`|~"  # besides letters and digits: RFC 9110, 5.6.2
 _EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 _OPTIONAL_MODE = "client.authentication.k8s.io/v1beta1"
 _REPLACEMENTS = {
@@ -110,15 +110,11 @@ def impersonation(section: Section) -> tuple[tuple[str, str], ...]:
         if uid or groups or extra.keys():
             raise section.wrong("expected whom to act as, since as-uid, as-groups or as-user-extra is given", "as")
         return ()
-    headers = [("Impersonate-User", user)]
-    headers += [("Impersonate-Uid", uid)] if uid else []
-    headers += [("Impersonate-Group", group) for group in groups]
-    for key in extra.keys():  # noqa: SIM118 - a Section is no mapping
-        name = f"Impersonate-Extra-{quote(key, safe=_HEADER_NAME_CHARACTERS)}"
-        headers += [(name, value) for value in extra.texts(key)]
-    if not all(value.isprintable() for _, value in headers):
-        raise section.wrong("expected names without line breaks and other control characters", "as")
-    return tuple(headers)
+    try:
+        told = {key: extra.texts(key) for key in extra.keys()}  # noqa: SIM118 - a Section is no mapping
+        return headers(user, groups=groups, extra=told, uid=uid)
+    except ValueError as error:
+        raise section.wrong(str(error), "as") from None
 
 
 def _server(section: Section) -> str:

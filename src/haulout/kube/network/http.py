@@ -6,9 +6,8 @@ use them. A 401 refreshes the credentials and repeats the request once; nothing 
 kept-alive connection in the moment the server closed it.
 
 Streams are the hot path: a busy cluster sends tens of thousands of watch events a second, and single lines of
-megabytes. Lines are therefore cut from whole network reads with `bytes.split`, and only a line that spans several
-reads is ever copied. Streams do not count against the limit of connections: watches stay open for hours, and must not
-leave the requests without any.
+megabytes (`framing.lines`). They do not count against the limit of connections: watches stay open for hours, and must
+not leave the requests without any.
 """
 
 import asyncio
@@ -20,7 +19,6 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Final
-from urllib.parse import quote, urlencode
 
 import aiohttp
 from aiohttp import AddrInfoType, ClientHandlerType
@@ -29,8 +27,8 @@ from yarl import URL
 
 from haulout import __version__
 from haulout.core.clock import Clock
-from haulout.errors import CredentialsError, GarbledAnswer, Unreachable
-from haulout.kube.network import failures, tls
+from haulout.errors import CredentialsError, Unreachable
+from haulout.kube.network import failures, framing, tls, wording
 from haulout.kube.network.config import Connection
 from haulout.kube.network.credentials import Identity
 from haulout.kube.network.tls import ClientCertificate
@@ -41,16 +39,11 @@ log = logging.getLogger(__name__)
 _OK: Final = 200
 _UNAUTHORIZED: Final = 401
 _HARMLESS: Final = {"GET", "HEAD"}
-# The client above encodes the parts of a path; here only what can never stand in one is encoded.
-_PATH_CHARACTERS: Final = "/%:@!$&'()*+,;=-._~"
 # Below the 90 s after which an API server closes an idle connection, and the 60 s of common load balancers.
 _IDLE_SECONDS: Final = 50
 # How long `close` waits for TLS connections to say goodbye, and how often it looks.
 _GOODBYE: Final = timedelta(milliseconds=500)
 _GLANCE: Final = timedelta(milliseconds=5)
-_LONGEST_LINE: Final = 64 << 20  # forty times the largest object that etcd takes
-# A peer that vanished without a word (a node lost power) is noticed after about a minute.
-_KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
 
 class HttpTransport:
@@ -151,8 +144,7 @@ class HttpTransport:
         return answer
 
     def _url(self, request: Request) -> URL:
-        query = f"?{urlencode(request.query, quote_via=quote)}" if request.query else ""
-        return URL(f"{self._base}{quote(request.path, safe=_PATH_CHARACTERS)}{query}", encoded=True)
+        return URL(f"{self._base}{framing.target(request)}", encoded=True)
 
     def _request_headers(self, identity: Identity, request: Request) -> CIMultiDict[str]:
         # Per request and not per session: aiohttp shows the headers of a session to the proxy, too.
@@ -218,36 +210,21 @@ class HttpStream:
         self._answer = answer
         self._exchange = exchange
 
-    async def lines(self) -> AsyncIterator[bytes]:
+    def lines(self) -> AsyncIterator[bytes]:
         """Yield each line as it arrives."""
-        if self.status != _OK:
-            with self._exchange:
-                async with asyncio.timeout(self._exchange.seconds):
-                    body = await self._answer.read()
-            yield body
-            return
-        begun: list[bytes] = []  # the pieces of a line that has not ended yet
-        length = 0
-        while chunk := await self._read():
-            first, *rest = chunk.split(b"\n")
-            begun.append(first)
-            length += len(first)
-            if length > _LONGEST_LINE:
-                raise GarbledAnswer(f"{self._exchange.doing}: a line of the stream has no end")
-            if rest:
-                yield b"".join(begun)
-                begun = [rest.pop()]
-                length = len(begun[0])
-                for line in rest:
-                    yield line
-        if any(begun):
-            raise failures.broke_off(self._exchange.doing, "in the middle of a line")
+        return framing.lines(self._read, doing=self._exchange.doing) if self.status == _OK else self._refusal()
+
+    async def _refusal(self) -> AsyncIterator[bytes]:
+        with self._exchange:
+            async with asyncio.timeout(self._exchange.seconds):
+                body = await self._answer.read()
+        yield body
 
     async def _read(self) -> bytes:
         try:
             return await self._answer.content.readany()
         except (aiohttp.ClientError, OSError, RuntimeError) as error:  # RuntimeError: we closed it ourselves
-            raise failures.broke_off(self._exchange.doing, "because the connection was lost") from error
+            raise wording.broke_off(self._exchange.doing, "because the connection was lost") from error
 
 
 class _Lane:
@@ -306,7 +283,7 @@ class _Exchange:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, TimeoutError):
-            raise failures.timed_out(self.doing, self.seconds, self._connection, sent=self.sent) from None
+            raise wording.timed_out(self.doing, self.seconds, self._connection, sent=self.sent) from None
         if isinstance(error, (aiohttp.ClientError, OSError)):
             raise failures.explain(error, doing=self.doing, connection=self._connection, sent=self.sent) from error
 
@@ -350,8 +327,5 @@ def _headers(answer: aiohttp.ClientResponse) -> dict[str, str]:
 def _socket(address: AddrInfoType) -> socket.socket:
     family, kind, protocol, _, _ = address
     made = socket.socket(family, kind, protocol)
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _KEEPALIVE.items():
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+    framing.keep_alive(made)
     return made

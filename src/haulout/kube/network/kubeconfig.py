@@ -7,12 +7,12 @@ cluster or user wins, entirely: two halves of one user are never mixed. The firs
 What an entry means is not decided here; its `Section` still knows the file, so relative paths stay right after merging.
 """
 
-import difflib
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from haulout.core.similar import closest
 from haulout.errors import KubeconfigError
 from haulout.kube.network import marked
 from haulout.kube.network.marked import Section
@@ -80,6 +80,11 @@ def read(path: Path) -> Kubeconfig:
         data = path.read_bytes()
     except OSError as error:
         raise KubeconfigError(f"cannot read the kubeconfig: {error.strerror}", file=file) from None
+    return parse(data, file=file)
+
+
+def parse(data: bytes, *, file: str) -> Kubeconfig:
+    """Return what `data` says, which is known to people as `file`."""
     section = marked.parse(data, file=file)
     if section is None:
         return Kubeconfig((file,), "", {}, {}, {})
@@ -148,6 +153,6 @@ def _first_wins(parts: Iterable[Mapping[str, Section]]) -> dict[str, Section]:
 def _instead(name: str, known: Mapping[str, Section]) -> str:
     if not known:
         return "; there are none at all, is the file cut off?"
-    near = difflib.get_close_matches(name, known, n=1)
-    meant = f", did you mean {near[0]!r}?" if near else ";"
+    near = closest(name, known)
+    meant = f", did you mean {near!r}?" if near else ";"
     return f"{meant} there are: {one_of(known)}"

@@ -23,6 +23,7 @@ _EXPIRED = 10
 _UNKNOWN_AUTHORITY = {2, 18, 19, 20, 21}
 _OTHER_NAME = {62, 64}
 
+_LARGEST_RECORD = 16 * 1024  # RFC 8446, 5.1
 _LONG_FORM = 0x80
 _EXPLICIT_VERSION = 0xA0
 _UTC_TIME = 0x17
@@ -45,10 +46,23 @@ class Tls:
     insecure: bool = False
 
 
+class _ReadByRecord(ssl.SSLObject):
+    """A connection that sets aside what one read can return: a record.
+
+    An event loop asks for a quarter of a megabyte each time, for which the allocator maps memory that it unmaps at
+    once: most of what a small answer cost.
+    """
+
+    # As the module `ssl` names them: whoever calls by keyword must get through.
+    def read(self, len: int = 1024, buffer: bytearray | None = None) -> bytes:  # type: ignore[override]  # noqa: A002
+        return super().read(min(len, _LARGEST_RECORD), buffer)
+
+
 def context_for(tls: Tls, certificate: ClientCertificate | None, *, owner: str) -> ssl.SSLContext:
     """Return what a connection needs; `owner` names the user in complaints about their certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.sslobject_class = _ReadByRecord
     if tls.insecure:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
