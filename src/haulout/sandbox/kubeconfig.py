@@ -10,6 +10,7 @@ import fcntl
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import yaml
 
 from haulout.errors import UsageError
 
-NAME = "sandbox"  # of its context, its cluster and its user
+NAME = "sandbox"  # of its context, its cluster and its user; those of clusters that it manages begin with it
 _ELSEWHERE = "name another file with --write-kubeconfig"
 
 
@@ -47,16 +48,32 @@ def claimed(path: Path, *, make_folder: bool = False) -> Iterator[None]:
                 folder.rmdir()
 
 
-def write(path: Path, *, server: str, ca_pem: bytes, token: str) -> None:
-    """Write the kubeconfig, which from then on has the one context `sandbox`."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
+    """The way to a cluster; that of a sandbox has no name but `sandbox`, those that it manages have more."""
+
+    server: str
+    token: str
+    name: str = NAME
+
+
+def further(*parts: str) -> str:
+    """Return the name of the context of a cluster that the sandbox manages."""
+    return "-".join((NAME, *parts))
+
+
+def write(path: Path, *ways: Way, ca_pem: bytes) -> None:
+    """Write the kubeconfig, which from then on has a context for each way, the first of which is the current one."""
     authority = base64.b64encode(ca_pem).decode()
     content = {
         "apiVersion": "v1",
         "kind": "Config",
-        "current-context": NAME,
-        "clusters": [{"name": NAME, "cluster": {"server": server, "certificate-authority-data": authority}}],
-        "users": [{"name": NAME, "user": {"token": token}}],
-        "contexts": [{"name": NAME, "context": {"cluster": NAME, "user": NAME}}],
+        "current-context": ways[0].name,
+        "clusters": [
+            {"name": it.name, "cluster": {"server": it.server, "certificate-authority-data": authority}} for it in ways
+        ],
+        "users": [{"name": it.name, "user": {"token": it.token}} for it in ways],
+        "contexts": [{"name": it.name, "context": {"cluster": it.name, "user": it.name}} for it in ways],
     }
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     with _said(path):
@@ -112,7 +129,8 @@ def _is_free(path: Path) -> bool:
             return True
     try:
         config: Any = yaml.load(content, Loader=yaml.CSafeLoader)
-        return config is None or {it["name"] for it in config["contexts"] + config["clusters"]} == {NAME}
+        names = set() if config is None else {str(it["name"]) for it in config["contexts"] + config["clusters"]}
+        return config is None or (NAME in names and all(it.startswith(f"{NAME}-") for it in names - {NAME}))
     except (yaml.YAMLError, TypeError, KeyError):
         return False
 

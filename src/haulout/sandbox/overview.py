@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from haulout.kube.objects import RawObject
 from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.nodes.placement import ZONE
+from haulout.sandbox.nodes.placement import CONTROL_PLANE, ZONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,9 +40,14 @@ def overview(api: ApiServer) -> Overview:
         pods=len(live),
         running=sum(pod["status"].get("phase") == "Running" for pod in live),
         budgets=len(budgets),
-        first_node=nodes[0]["metadata"]["name"] if nodes else "",
+        first_node=min(nodes, key=_rank)["metadata"]["name"] if nodes else "",
         blocked=_blocked(budgets, live),
     )
+
+
+def _rank(node: RawObject) -> tuple[bool, str]:
+    """Return by what the node is chosen that people may try things on: nobody begins with the control plane."""
+    return CONTROL_PLANE in node["metadata"].get("labels", {}), node["metadata"]["name"]
 
 
 def _blocked(budgets: Iterable[RawObject], pods: Iterable[RawObject]) -> Blocked | None:

@@ -10,9 +10,10 @@ import asyncio
 import errno
 import secrets
 import socket
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -20,10 +21,12 @@ from haulout.core.clock import Clock, RealClock
 from haulout.core.paced import PacedLoop
 from haulout.core.virtual import VirtualClock
 from haulout.errors import UsageError
+from haulout.kinds.clusterapi import ClusterKey
 from haulout.kube.network.certificates import Authority
 from haulout.sandbox import kubeconfig
 from haulout.sandbox.apiserver import ApiServer
 from haulout.sandbox.apiserver.webhook_callers import HttpsCaller
+from haulout.sandbox.clouds import front as clouds_front
 from haulout.sandbox.cluster import ADMIN, Cluster
 from haulout.sandbox.front import Front, listening
 from haulout.sandbox.scenarios.loading import Loaded
@@ -41,6 +44,7 @@ class Plan:
     seed: int = 0
     speed: float = 1.0
     port: int = 0
+    clouds_port: int | None = None  # None: the clouds of the scenario do not listen
     kubeconfig: Path | None = None
 
 
@@ -51,6 +55,8 @@ class Site:
     stage: Stage
     server: str
     kubeconfig: Path
+    clouds: str = ""  # where the clouds of the scenario answer, if they do
+    contexts: Mapping[ClusterKey, str] = field(default_factory=dict)  # of the workload clusters, if there are any
 
     @property
     def cluster(self) -> Cluster:
@@ -62,32 +68,71 @@ class Site:
 async def opened(plan: Plan, *, default_kubeconfig: Path) -> AsyncIterator[Site]:
     """Have a sandbox for people while the context lasts; on a `PacedLoop` that still hurries."""
     path = (plan.kubeconfig or default_kubeconfig).absolute()
-    with kubeconfig.claimed(path, make_folder=plan.kubeconfig is None), _listener(plan.port) as listener:
-        async with _grown_up(plan) as stage:
-            token, authority = secrets.token_urlsafe(32), Authority("haulout sandbox")
-            front = Front(
-                stage.cluster.api, tokens={token: ADMIN}, transports=stage.cluster.transports, pace=plan.speed
-            )
+    with ExitStack() as held:
+        held.enter_context(kubeconfig.claimed(path, make_folder=plan.kubeconfig is None))
+        listener = held.enter_context(_listener(plan.port, "--port"))
+        clouds = plan.clouds_port
+        calls = None if clouds is None else held.enter_context(_listener(clouds, "--clouds-port"))
+        authority = Authority("haulout sandbox")
+        places = {
+            ClusterKey(it.namespace, it.name): held.enter_context(_listener(0, "--port"))
+            for it in plan.loaded.scenario.clusters
+        }
+        async with _grown_up(plan, places, ca_pem=authority.certificate) as stage, AsyncExitStack() as fronts:
             tls = authority.server(HOST, "localhost").server_context()
-            async with front.serving_on(listener, tls=tls) as port:
-                server = f"https://{HOST}:{port}"
-                kubeconfig.write(path, server=server, ca_pem=authority.certificate, token=token)
-                yield Site(stage, server, path)
+            served = [(stage.cluster, listener, kubeconfig.NAME)]
+            served += [
+                (stage.clusters.clusters[key], place, kubeconfig.further(key.namespace, key.name))
+                for key, place in places.items()
+            ]
+            ways = []
+            for cluster, at, name in served:
+                token = secrets.token_urlsafe(32)
+                front = Front(cluster.api, tokens={token: ADMIN}, transports=cluster.transports, pace=plan.speed)
+                await fronts.enter_async_context(front.serving_on(at, tls=tls))
+                ways.append(kubeconfig.Way(server=_address(at), token=token, name=name))
+            address = await fronts.enter_async_context(_clouds(stage, calls, pace=plan.speed))
+            kubeconfig.write(path, *ways, ca_pem=authority.certificate)
+            contexts = {key: way.name for key, way in zip(places, ways[1:], strict=True)}
+            yield Site(stage, ways[0].server, path, address, contexts)
+
+
+def _address(listener: socket.socket) -> str:
+    return f"https://{HOST}:{listener.getsockname()[1]}"
 
 
 @asynccontextmanager
-async def _grown_up(plan: Plan) -> AsyncIterator[Stage]:
-    """Have a cluster that has lived through its youth."""
+async def _clouds(stage: Stage, listener: socket.socket | None, *, pace: float) -> AsyncIterator[str]:
+    """Have the clouds answer, if they are to; yields where."""
+    if listener is None:
+        yield ""
+        return
+    fleet = stage.fleet
+    oci, aws, azure, gcp = fleet.oci.cloud, fleet.aws.cloud, fleet.azure.cloud, fleet.gcp.cloud
+    async with clouds_front.serving(oci, aws, azure, gcp, listener, pace=pace) as port:
+        yield f"http://{HOST}:{port}"
+
+
+@asynccontextmanager
+async def _grown_up(plan: Plan, places: Mapping[ClusterKey, socket.socket], *, ca_pem: bytes) -> AsyncIterator[Stage]:
+    """Have a cluster that has lived through its youth; workload clusters are at these places."""
     loop, machine, scenario = asyncio.get_running_loop(), RealClock(), plan.loaded.scenario
     if not isinstance(loop, PacedLoop):
         raise TypeError(f"expected a PacedLoop, found a {type(loop).__name__}")
     # On the second, in which Kubernetes counts: a run that began between two would not be the same.
     begins = (machine.now() - scenario.youth).replace(microsecond=0)
     clock = VirtualClock(begins)
-    api = ApiServer(clock, random=Random(f"{plan.seed} server"), network=HttpsCaller(), keep_history=False)
-    cluster = Cluster(clock, seed=plan.seed, api=api, heartbeat=scenario.heartbeat, begins=begins)
-    stage = Stage(cluster, plan.loaded)
-    async with cluster.running():
+
+    def made(number: int) -> Cluster:
+        seed = plan.seed + number
+        api = ApiServer(clock, random=Random(f"{seed} server"), network=HttpsCaller(), keep_history=False)
+        return Cluster(clock, seed=seed, api=api, heartbeat=scenario.heartbeat, begins=begins)
+
+    stage = Stage(made(0), plan.loaded, another=made)
+    for key, place in places.items():
+        new_token = partial(secrets.token_urlsafe, 32)
+        stage.clusters.place(key, server=_address(place), ca_pem=ca_pem, new_token=new_token)
+    async with stage.running():
         await stage.put_up()
         await _catch_up(clock, machine)
         loop.keep_pace(plan.speed)
@@ -99,11 +144,11 @@ async def _catch_up(clock: Clock, present: Clock) -> None:
         await clock.sleep(present.now() - clock.now())
 
 
-def _listener(port: int) -> socket.socket:
+def _listener(port: int, option: str) -> socket.socket:
     try:
         return listening(HOST, port)
     except OSError as error:
-        another = "name another with --port, or none to get one that is free"
+        another = f"name another with {option}, or 0 to get one that is free"
         if error.errno == errno.EADDRINUSE:
             raise UsageError(f"port {port} is in use by another program; {another}") from None
         raise UsageError(f"cannot listen on port {port}: {(error.strerror or str(error)).lower()}; {another}") from None

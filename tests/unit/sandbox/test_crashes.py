@@ -5,6 +5,8 @@ from datetime import timedelta
 import pytest
 
 from haulout.kube.client import Client
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import NODES
 from haulout.kube.transport import Request
 from haulout.sandbox.apiserver import Write
 from haulout.sandbox.crashes import Crash, CrashesNotSurvived, Stage, is_counted, survives_crashes
@@ -37,6 +39,42 @@ def test_one_that_forgets_is_caught_with_the_write_at_which_it_died() -> None:
     assert "a crash before write 2 (PATCH /api/v1/nodes/n1): it came to another end" in said
     assert f"nodes n1.metadata.labels.{DONE} gone" in said
     assert "a crash after write 2 " not in said
+
+
+def test_of_crashes_that_leave_the_same_one_is_tried_where_nothing_matters_but_what_is_left() -> None:
+    with pytest.raises(CrashesNotSurvived) as caught:
+        survives_crashes(two_nodes, operator=hasty, inward=True)
+    said = str(caught.value)
+    assert said.startswith("2 of 5 crashes:")
+    assert "a crash after write 1 (PATCH /api/v1/nodes/n1): it came to another end" in said
+    assert "a crash after write 3 (PATCH /api/v1/nodes/n2): it came to another end" in said
+
+
+@pytest.mark.parametrize("meanwhile", ["another writes", "time passes", "it writes what is not counted"])
+def test_a_crash_is_not_taken_for_the_one_before_if_something_happens_in_between(meanwhile: str) -> None:
+    clients: list[Client] = []
+
+    async def slow(client: Client) -> None:
+        for number in range(2):
+            if number and meanwhile == "time passes":
+                await client.clock.sleep(timedelta(seconds=1))
+            if number and meanwhile != "time passes":
+                other = clients[-1] if meanwhile == "another writes" else client
+                await other.patch(NODES, "n2", merge_patch({"metadata": {"labels": {DONE: "true"}}}))
+            await client.patch(NODES, "n1", merge_patch({"metadata": {"labels": {f"{DONE}-{number}": "true"}}}))
+        await client.clock.sleep(timedelta(days=1))
+
+    async def story(stage: Stage) -> None:
+        async with a_cluster(stage.clock).with_nodes(2).on_the_sandbox() as cluster:
+            clients.append(cluster.cluster.client("another"))
+            stage.begin(cluster.cluster)
+            await cluster.pass_time(minutes=1)
+
+    def counts(request: Request) -> bool:
+        return is_counted(request) and request.path.endswith("/n1")
+
+    with pytest.raises(CrashesNotSurvived, match=r"^4 of 4 crashes"):
+        survives_crashes(story, operator=slow, counts=counts, compare=lambda _: object(), inward=True)
 
 
 def test_one_crash_can_be_run_alone() -> None:

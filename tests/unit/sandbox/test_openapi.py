@@ -3,6 +3,7 @@
 import re
 from typing import Any
 
+import msgspec
 import pytest
 
 from haulout.core.virtual import VirtualClock
@@ -115,5 +116,19 @@ async def test_the_server_serves_it() -> None:
     transport = ApiServer(VirtualClock()).transport("alice")
     answer = await transport.send(Request(method="GET", path="/openapi/v3/api/v1", query=(("hash", "ABC"),)))
     assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
-    missing = await transport.send(Request(method="GET", path="/openapi/v2"))
+    missing = await transport.send(Request(method="GET", path="/openapi/v1"))
     assert missing.status == 404
+
+
+async def test_the_old_document_is_there_in_both_forms_and_knows_no_kind() -> None:
+    transport = ApiServer(VirtualClock()).transport("alice")
+    told = await transport.send(Request(method="GET", path="/openapi/v2"))
+    assert msgspec.json.decode(told.body) == {
+        "swagger": "2.0",
+        "info": {"title": "Kubernetes", "version": "v1.36.3"},
+        "paths": {},
+        "definitions": {},
+    }
+    binary = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf"
+    packed = await transport.send(Request(method="GET", path="/openapi/v2", accept=binary))
+    assert packed.body == b"\n\x032.0\x12\x15\n\x0aKubernetes\x12\x07v1.36.3"

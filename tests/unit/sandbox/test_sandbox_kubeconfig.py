@@ -8,11 +8,11 @@ import pytest
 import yaml
 
 from haulout.errors import UsageError
-from haulout.sandbox.kubeconfig import claimed, default_path, write
+from haulout.sandbox.kubeconfig import Way, claimed, default_path, further, write
 
 
 def written(path: Path) -> None:
-    write(path, server="https://127.0.0.1:6443", ca_pem=b"pem", token="secret")
+    write(path, Way(server="https://127.0.0.1:6443", token="secret"), ca_pem=b"pem")
 
 
 def test_it_has_one_context_and_only_its_owner_reads_it(tmp_path: Path) -> None:
@@ -68,6 +68,31 @@ def test_one_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
     with claimed(path):
         written(path)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_it_has_a_context_for_each_cluster_and_is_ours_with_all_of_them(tmp_path: Path) -> None:
+    path = tmp_path / "kubeconfig"
+    others = [Way(server=f"https://127.0.0.1:{it}", token=f"t{it}", name=further("a", f"c{it}")) for it in (1, 2)]
+    write(path, Way(server="https://127.0.0.1:6443", token="secret"), *others, ca_pem=b"pem")
+    config = yaml.safe_load(path.read_bytes())
+    assert config["current-context"] == "sandbox"
+    assert [it["name"] for it in config["contexts"]] == ["sandbox", "sandbox-a-c1", "sandbox-a-c2"]
+    assert config["users"][1] == {"name": "sandbox-a-c1", "user": {"token": "t1"}}
+    with claimed(path):
+        pass
+    assert not path.exists()
+
+
+@pytest.mark.parametrize("others", [["prod"], ["sandbox", "prod"], ["sandbox-a"], []])
+def test_one_with_other_contexts_is_not_ours(tmp_path: Path, others: list[str]) -> None:
+    path = tmp_path / "kubeconfig"
+    written(path)
+    config = yaml.safe_load(path.read_bytes())
+    config["contexts"] = [{"name": it, "context": {"cluster": it}} for it in others]
+    config["clusters"] = []
+    path.write_text(yaml.safe_dump(config))
+    with pytest.raises(UsageError, match="is no kubeconfig of a sandbox"), claimed(path):
+        pass
 
 
 def test_one_that_kubectl_wrote_to_is_still_ours(tmp_path: Path) -> None:

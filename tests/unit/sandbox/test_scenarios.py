@@ -13,6 +13,7 @@ from haulout.sandbox.scenarios.loading import Loaded, builtin_names, load, parse
 from haulout.sandbox.scenarios.plan import expanded, machines, objects, reshaped
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "sandbox-scenarios.md"
+CONTROL_PLANE = "cloud: aws, machines: ControlPlaneMachineSet"
 POOL = "pools: [{name: general, count: 3}]\n"
 
 
@@ -58,8 +59,14 @@ def test_reshaping_divides_nodes_as_they_were_and_gives_all_pools_the_same_zones
     assert shaped.pods_per_node == 7
 
 
+def test_reshaping_leaves_the_control_plane_as_it_is() -> None:
+    pools = f"pools: [{{name: a, count: 3, {CONTROL_PLANE}}}, {{name: b, count: 9, cloud: aws, machines: MachineSet}}]"
+    shaped = reshaped(scenario(pools), nodes=23, zones=2)
+    assert [(pool.count, pool.zones) for pool in shaped.pools] == [(3, ("zone-a",)), (20, ("zone-a", "zone-b"))]
+
+
 @pytest.mark.parametrize("nodes", [1, 2, 3, 7, 29, 30, 31, 1000])
-@pytest.mark.parametrize("name", ["default", "rolling", "trouble", "big"])
+@pytest.mark.parametrize("name", ["default", "rolling", "trouble", "openshift", "esx", "big"])
 def test_every_scenario_takes_every_number_of_nodes(name: str, nodes: int) -> None:
     assert len(machines(reshaped(load(name).scenario, nodes=nodes))) == nodes
 
@@ -185,6 +192,22 @@ def test_copies_are_numbered_and_each_has_its_own_pods() -> None:
             "timeline: [{at: 1m, slow: {by: 1s, clients: [me]}}]",
             "timeline[0].slow.clients[0]: there is no client me; there are admin, kubelets, scheduler",
         ),
+        (
+            "timeline: [{at: 1m, announce: {nodes: {pool: general}}}]",
+            "timeline[0].announce.nodes.pool: expected a pool with cloud: oci or cloud: aws or cloud: azure or cloud:",
+        ),
+        (
+            "timeline: [{at: 1m, announce: {nodes: a, in: soon}}]",
+            "timeline[0].announce.in: expected a duration such as 90s, 5m or 1h30m",
+        ),
+        (
+            "timeline: [{at: 1m, scaleIn: {nodes: {zone: a}}}]",
+            "timeline[0].scaleIn.nodes: expected a pool with cloud: aws, found no such pool",
+        ),
+        (
+            "timeline: [{at: 1m, cancel: {name: disk}}]",
+            "timeline[0].cancel.name: there is no announcement disk; there is none at all",
+        ),
         ("timeline: [{at: 1m, refuse: {code: 200}}]", "timeline[0].refuse.code: expected a whole number from 400 to"),
         (
             "manifests: [{kind: ConfigMap, metadata: {}}]",
@@ -210,6 +233,35 @@ def test_what_makes_no_sense_is_told_with_its_key(text: str, said: str) -> None:
         ("pools: [{name: a, providerID: 'x{nme}'}]", "s.yaml:1: pools[0].providerID: expected text, with {name}, "),
         ("pools: [{name: a, providerID: 'x{'}]", "s.yaml:1: pools[0].providerID: expected text, with {name}, "),
         (
+            "pools: [{name: a, cloud: aws, providerID: x}]",
+            "s.yaml:1: pools[0].providerID: expected none beside cloud, which gives its machines their own",
+        ),
+        (
+            "pools: [{name: a, machines: MachineSet}]",
+            "s.yaml:1: pools[0].machines: expected cloud: aws beside it, which has the instances; found no cloud",
+        ),
+        (
+            "pools:\n- name: a\n  cloud: oci\n  machines: MachineSet",
+            "s.yaml:4: pools[0].machines: expected cloud: aws beside it, which has the instances; found cloud: oci",
+        ),
+        (
+            "pools: [{name: a, cloud: aws, machines: yes}]",
+            "s.yaml:1: pools[0].machines: expected ControlPlaneMachineSet or MachineSet, found true or",
+        ),
+        (
+            f"pools:\n- {{name: a, {CONTROL_PLANE}}}\n- {{name: b, {CONTROL_PLANE}}}",
+            "s.yaml:3: pools[1].machines: expected one pool of this kind: a cluster has one ControlPlaneMachineSet",
+        ),
+        (
+            f"pools: [{{name: a, zones: [a, b], {CONTROL_PLANE}}}]",
+            "s.yaml:1: pools[0].zones: expected one zone: that of the ControlPlaneMachineSet",
+        ),
+        (
+            "pools: [{name: a, cloud: aws, machines: MachineSet}]\ntimeline: [{at: 1m, addNodes: {pool: a}}]",
+            "s.yaml:2: timeline[0].addNodes.pool: expected a pool without machines: patch replicas of its MachineSet",
+        ),
+        ("pools: [{name: a, cloud: ibm}]", "s.yaml:1: pools[0].cloud: expected aws, azure, gcp or oci, found"),
+        (
             "pools: [{name: a, taints: [{key: b, effect: no}]}]",
             "s.yaml:1: pools[0].taints[0].effect: expected NoExecute, NoSchedule or PreferNoSchedule, found true or",
         ),
@@ -219,6 +271,72 @@ def test_pools_that_make_no_sense_are_told(text: str, said: str) -> None:
     found = problems(text)
     assert len(found) == 1
     assert found[0].startswith(said)
+
+
+@pytest.mark.parametrize(
+    ("happening", "said"),
+    [
+        (
+            "announce: {nodes: {pool: a}, kind: Freeze}",
+            "announce.kind: expected what OCI does: Migrate, Reboot, Stop, Terminate; found Freeze",
+        ),
+        ("interrupt: {nodes: {pool: a}}", "interrupt.nodes.pool: expected a pool with cloud: aws, found a without it"),
+        ("move: {name: dsk, in: 5m}", "move.name: there is no announcement dsk; did you mean disk?; there are disk"),
+        ("announce: {nodes: {pool: c}}", "announce.nodes.pool: there is no pool c; there are a, b"),
+    ],
+)
+def test_what_a_cloud_cannot_do_is_told_with_its_key(happening: str, said: str) -> None:
+    pools = "pools: [{name: a, cloud: oci}, {name: b, cloud: aws}]\ntimeline:\n"
+    disk = "  - {at: 1m, announce: {nodes: {pool: b}, name: disk, kind: Freeze}}\n"
+    found = problems(f"{pools}{disk}  - {{at: 2m, {happening}}}")
+    assert found == [f"s.yaml:4: timeline[1].{said}"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("clusters: [{name: c}]", "clusters[0].pools: expected at least one pool of machines, found none"),
+        (
+            "clusters: [{name: c, pools: [{name: p}, {name: p}]}]",
+            "clusters[0].pools[1].name: expected a name of its own, found p twice",
+        ),
+        (
+            "clusters: [{name: c, pools: [{name: p}]}, {name: c, namespace: default, pools: [{name: p}]}]",
+            "clusters[1].name: expected a name of its own, found default/c twice",
+        ),
+        (
+            "clusters: [{name: c, pools: [{name: p}]}, {name: d, pools: [{name: q}, {name: p}]}]",
+            "clusters[1].pools[1].name: expected another name than p: that MachineDeployment is default/c's",
+        ),
+        (
+            "clusters: [{name: c, pools: [{name: p, cloud: aws}]}]",
+            "clusters[0].pools[0].cloud: expected none in a workload cluster: its machines are those of Cluster API",
+        ),
+        (
+            "clusters: [{name: c, pools: [{name: p}], workloads: [{kind: Pod, name: b, replicas: 3}]}]",
+            "clusters[0].workloads[0].replicas: expected copies instead: a Pod is one pod",
+        ),
+    ],
+)
+def test_workload_clusters_that_make_no_sense_are_told(text: str, said: str) -> None:
+    assert problems(f"pools: [{{name: a}}]\n{text}") == [f"s.yaml:2: {said}"]
+
+
+@pytest.mark.parametrize(
+    ("happening", "said"),
+    [
+        (
+            "rollOut: {cluster: t/prud, pool: w}",
+            "rollOut.cluster: there is no workload cluster t/prud; did you mean t/prod?; there are t/prod",
+        ),
+        ("rollOut: {cluster: t/prod, pool: v}", "rollOut.pool: there is no pool v; there are w"),
+        ("maintain: {cluster: t/prod, pool: v}", "maintain.pool: there is no pool v; there are w"),
+        ("cutOff: {cluster: t/prod, how: burn}", "cutOff.how: expected hang, refuse or slow, found 'burn'"),
+    ],
+)
+def test_what_cannot_happen_to_workload_clusters_is_told_with_its_key(happening: str, said: str) -> None:
+    base = "pools: [{name: a}]\nclusters: [{name: prod, namespace: t, pools: [{name: w}]}]\ntimeline:\n"
+    assert problems(f"{base}  - {{at: 2m, {happening}}}") == [f"s.yaml:4: timeline[0].{said}"]
 
 
 def test_all_that_is_wrong_is_told_at_once() -> None:
@@ -292,5 +410,5 @@ def test_every_example_of_the_page_is_a_scenario() -> None:
 
 
 def test_the_page_names_every_scenario_that_comes_with_haulout() -> None:
-    assert builtin_names() == ["big", "default", "rolling", "trouble"]
+    assert builtin_names() == ["big", "default", "esx", "hub", "openshift", "rolling", "trouble"]
     assert all(f"| `{name}` |" in PAGE.read_text() for name in builtin_names())

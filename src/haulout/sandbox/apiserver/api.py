@@ -129,6 +129,10 @@ class ApiServer:
         """Let whoever shows `token` be `user`."""
         self._server.given_tokens[token] = user
 
+    def take_token(self, token: str) -> None:
+        """Let `token` be nobody's any more."""
+        self._server.given_tokens.pop(token, None)
+
     def identify(self, authorization: str) -> User:
         """Return whose `Authorization` header this is; raises `Refused`, with the Status to answer, if nobody's."""
         return self._server.gate.identified(authorization, now=self._clock.now())

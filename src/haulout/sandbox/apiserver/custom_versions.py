@@ -25,7 +25,8 @@ class CustomVersion:
         self._is_terminating = False
         self._versions: Mapping[str, Served] = {}
         self._storage = ""
-        self._shown: dict[str, tuple[JsonObject, JsonObject]] = {}  # by uid: what is stored, what that shows
+        # By uid: what is stored and what that shows, now and before. Each watch that hears of a change asks for both.
+        self._shown: dict[str, tuple[tuple[JsonObject, JsonObject], ...]] = {}
 
     def follow(self, versions: Mapping[str, Served], *, is_served: bool, is_terminating: bool) -> None:
         """Be as the definition says from now on."""
@@ -47,13 +48,14 @@ class CustomVersion:
     def shown(self, stored: JsonObject) -> JsonObject:
         """Return what is stored as an object of this version."""
         uid = stored["metadata"].get("uid", "")
-        known = self._shown.get(uid)
-        if known is not None and known[0] is stored:
-            return known[1]
+        known = self._shown.get(uid, ())
+        for it, shown in known:
+            if it is stored:
+                return shown
         if len(self._shown) >= _MOST_REMEMBERED:
             self._shown.clear()
         shown = self._converted(stored)
-        self._shown[uid] = stored, shown
+        self._shown[uid] = (stored, shown), *known[:1]
         return shown
 
     def _converted(self, stored: JsonObject) -> JsonObject:

@@ -16,7 +16,9 @@ from typing import Any
 
 from haulout.sandbox.apiserver import embedded, fields, listtypes, schema_rules, schema_values, structural
 from haulout.sandbox.apiserver.kinds import JsonObject
+from haulout.sandbox.apiserver.schema_rules import Rules
 from haulout.sandbox.apiserver.structural import META_FIELDS, Node, Pair
+from haulout.sandbox.apiserver.values import encoded
 
 _BLOCKING = frozenset(
     {"FieldValueNotSupported", "FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"}
@@ -26,14 +28,16 @@ _UNCHECKED = (
     "validation"
 )
 _MOST_REPLICAS = (1 << 31) - 1
+_MOST_COMPILED = 64
+
+_COMPILED: dict[bytes, tuple[Node, Rules | None]] = {}  # by their text: clusters come and go, definitions stay the same
 
 
 class Schema:
     """A structural schema, compiled once. `scale` is the CRD's scale subresource, if it has one."""
 
     def __init__(self, raw: JsonObject, *, scale: JsonObject | None = None) -> None:
-        self.node = structural.compiled(raw)
-        self._rules = schema_rules.rules_of(self.node)
+        self.node, self._rules = _compiled(raw)
         self._scale = scale or {}
 
     def pruned(self, obj: JsonObject) -> tuple[JsonObject, list[str]]:
@@ -84,6 +88,17 @@ class Schema:
         names = ("statusReplicasPath",) if of_status else ("specReplicasPath", "statusReplicasPath")
         found = [_replicas_error(obj, self._scale[name]) for name in names if name in self._scale]
         return [error for error in found if error]
+
+
+def _compiled(raw: JsonObject) -> tuple[Node, Rules | None]:
+    text = encoded(raw)
+    if text not in _COMPILED:
+        node = structural.compiled(raw)
+        made = node, schema_rules.rules_of(node)
+        if len(_COMPILED) >= _MOST_COMPILED:
+            _COMPILED.clear()
+        _COMPILED[text] = made
+    return _COMPILED[text]
 
 
 def _replicas_error(obj: JsonObject, path: str) -> JsonObject | None:

@@ -16,6 +16,7 @@ from haulout.sandbox.apiserver import (
     bodies,
     custom_requests,
     lifecycle_kinds,
+    old_openapi,
     options,
     received,
     reviews,
@@ -188,9 +189,13 @@ class Server:
         path = request.path.removesuffix("/")
         if path in ("/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/ping", "/healthz/ping"):
             return Response(200, {"content-type": _TEXT}, b"ok")
+        if path == old_openapi.PATH and request.method == "GET":
+            return old_openapi.document(VERSION["gitVersion"], accept=request.accept)
         kinds = list(self.kinds)
         aggregated = "as=APIGroupDiscoveryList" in request.accept and path in ("/api", "/apis")
-        found = VERSION if path == "/version" else openapi(kinds, path, custom=self._definitions.documents)
+        found: JsonObject | None = VERSION if path == "/version" else None
+        if path.startswith("/openapi/"):
+            found = openapi(kinds, path, custom=self._definitions.documents)
         found = found or discovery([*kinds, *reviews.KINDS], path, aggregated=aggregated)
         if found and request.method != "GET":
             raise Refused(status.generic(405))

@@ -8,9 +8,9 @@ from haulout.sandbox.apiserver.kinds import JsonObject
 from haulout.sandbox.apiserver.store import Write
 from haulout.sandbox.invariants.checking import Invariant, Judge, State, Violation, blame
 from haulout.sandbox.invariants.reading import Predicate, condition, instant, is_cordoned, is_down, selects
+from haulout.sandbox.nodes.placement import CONTROL_PLANE
 
 _NODES = frozenset({"nodes"})
-_CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +68,7 @@ class ControlPlaneOneAtATime(Invariant):
 
     operator: Collection[str]
     disrupts: Predicate = is_cordoned
-    labels: str = _CONTROL_PLANE
+    labels: str = CONTROL_PLANE
     quorum: bool = True
 
     @property

@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 
+from haulout.kinds.clusterapi import DRAIN
 from haulout.sandbox.apiserver.kinds import JsonObject
 from haulout.sandbox.apiserver.store import Write
 from haulout.sandbox.invariants.checking import Invariant, Judge, State, Violation, blame
@@ -29,9 +30,14 @@ class Window:
 
 
 def is_skipped_by_drains(pod: JsonObject) -> bool:
-    """Tell whether no drain takes a pod: those of DaemonSets come back, and mirrors are none of the cluster's."""
-    owner = controller_of(pod)
-    return _MIRROR in pod["metadata"].get("annotations", {}) or (owner is not None and owner["kind"] == "DaemonSet")
+    """Tell whether no drain takes a pod.
+
+    Those of DaemonSets come back, mirrors are none of the cluster's, and some have a label that says so.
+    """
+    owner, metadata = controller_of(pod), pod["metadata"]
+    if _MIRROR in metadata.get("annotations", {}) or DRAIN in metadata.get("labels", {}):
+        return True
+    return owner is not None and owner["kind"] == "DaemonSet"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

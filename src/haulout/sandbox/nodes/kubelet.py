@@ -179,15 +179,19 @@ class Kubelets:
 
     async def remove(self, name: str) -> None:
         """Take a machine away for good, and its node and lease with it; its pods are left to the cluster."""
+        self.discard(name)
+        with suppress(NotFound):
+            await self._client.delete(NODES, name)
+        with suppress(NotFound):
+            await self._client.delete(LEASES, name, namespace=LEASE_NAMESPACE)
+
+    def discard(self, name: str) -> None:
+        """Take a machine away for good; its node and lease are left to whoever finds them."""
         self._kubelet(name)
         del self._kubelets[name]
         self._statics = {key: static for key, static in self._statics.items() if static.node != name}
         for kind in ("node", "lease"):
             self._queue.forget((kind, name))
-        with suppress(NotFound):
-            await self._client.delete(NODES, name)
-        with suppress(NotFound):
-            await self._client.delete(LEASES, name, namespace=LEASE_NAMESPACE)
 
     def _kubelet(self, name: str) -> _Kubelet:
         if name not in self._kubelets:

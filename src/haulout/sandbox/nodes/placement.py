@@ -26,6 +26,7 @@ from haulout.sandbox.nodes.view import NodeView, PodView
 
 UNSCHEDULABLE_TAINT = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
 ZONE = "topology.kubernetes.io/zone"
+CONTROL_PLANE = "node-role.kubernetes.io/control-plane"
 PODS = "pods"
 
 _ENOUGH = 100

@@ -6,18 +6,25 @@ from datetime import timedelta
 from random import Random
 from typing import Any
 
-from haulout.core import duration
+from haulout.core.duration import short
 
 _SHOWN = 4
 
 
+Say = Callable[[str], object]
+
+
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """What was done. After `lasts` it is undone, by `undo`, which says what that comes to."""
+    """What was done. After `lasts` it is undone, by `undo`, which says what that comes to.
+
+    What `follows` are stories of their own, which tell themselves while others begin.
+    """
 
     what: str
     lasts: timedelta | None = None
     undo: Callable[[], Awaitable[str]] | None = None
+    follows: tuple[Callable[[Say], Awaitable[object]], ...] = ()
 
 
 Does = Callable[[Any, Random], Awaitable[Deed]]
@@ -40,10 +47,3 @@ def listed(names: Sequence[str], none: str) -> str:
 def for_(length: timedelta | None) -> str:
     """Return for how long, as it follows what happens; nothing if that is for good."""
     return "" if length is None else f" for {short(length)}"
-
-
-def short(length: timedelta) -> str:
-    """Return a duration without the parts that are nothing: 2m, not 2m0s."""
-    text = duration.format(length)
-    text = text.removesuffix("0s") if text.endswith("m0s") else text
-    return text.removesuffix("0m") if text.endswith("h0m") else text

@@ -3,11 +3,12 @@
 from collections.abc import Callable, Mapping
 from random import Random
 
+from haulout.core.duration import short
 from haulout.sandbox.apiserver import InProcessTransport
 from haulout.sandbox.apiserver.faults import RequestPlan, Rule, When
 from haulout.sandbox.cluster import Cluster
 from haulout.sandbox.scenarios import model
-from haulout.sandbox.scenarios.deeds import Deed, Does, for_, listed, short
+from haulout.sandbox.scenarios.deeds import Deed, Does, for_, listed
 
 _Strike = Callable[[InProcessTransport, When], Rule[RequestPlan]]
 

@@ -18,16 +18,26 @@ from haulout.errors import ConfigError, ConfigErrors, UsageError
 from haulout.sandbox.cluster import CLIENTS, COMPONENTS
 from haulout.sandbox.scenarios.model import (
     AddNodes,
+    Announce,
+    Announced,
     Budget,
     Clients,
+    EsxAlarm,
+    EsxMaintenance,
     Happening,
+    MachineChoice,
     Manifest,
     NodeChoice,
+    OfCluster,
+    OnAws,
     OnNodes,
     Pause,
     Resume,
+    RollOut,
     Scenario,
+    Workload,
 )
+from haulout.sandbox.scenarios.providers import KINDS, TITLES
 
 TIMES = ("at", "every", "until")
 ACTIONS = tuple(name for name in Happening.__struct_fields__ if name not in TIMES)
@@ -84,6 +94,7 @@ def parse(data: bytes, *, file: str, name: str, folder: Path | None = None) -> L
     problems = [
         *_about_pools(read),
         *_about_workloads(read),
+        *_about_clusters(read),
         *_about_timeline(read),
         *_about_manifests(read, folder, files),
     ]
@@ -111,12 +122,60 @@ def _about_pools(read: Shaped[Scenario]) -> Problems:
             yield read.wrong(f"pools[{at}].name", f"expected a name of its own, found {pool.name} twice")
         if not pool.zones:
             yield read.wrong(f"pools[{at}].zones", "expected at least one zone, found none")
+        if pool.cloud and pool.provider_id is not None:
+            yield read.wrong(
+                f"pools[{at}].providerID", "expected none beside cloud, which gives its machines their own"
+            )
+        if pool.machines:
+            yield from _about_machines(read, at)
+        if pool.esx_hosts and (pool.cloud or pool.machines):
+            yield read.wrong(f"pools[{at}].esxHosts", "expected none beside cloud or machines, which are elsewhere")
 
 
-def _about_workloads(read: Shaped[Scenario]) -> Problems:
+def _about_machines(read: Shaped[Scenario], at: int) -> Problems:
+    pool, here = read.value.pools[at], f"pools[{at}]"
+    if pool.cloud != "aws":
+        found = f"cloud: {pool.cloud}" if pool.cloud else "no cloud"
+        yield read.wrong(f"{here}.machines", f"expected cloud: aws beside it, which has the instances; found {found}")
+    if pool.machines != "ControlPlaneMachineSet":
+        return
+    if any(it.machines == pool.machines for it in read.value.pools[:at]):
+        yield read.wrong(f"{here}.machines", "expected one pool of this kind: a cluster has one ControlPlaneMachineSet")
+    if len(pool.zones) > 1:
+        yield read.wrong(f"{here}.zones", "expected one zone: that of the ControlPlaneMachineSet")
+
+
+def _about_clusters(read: Shaped[Scenario]) -> Problems:
+    keys = [cluster.key for cluster in read.value.clusters]
+    deployments: dict[tuple[str, str], str] = {}  # by namespace and name: of which cluster
+    for at, cluster in enumerate(read.value.clusters):
+        here = f"clusters[{at}]"
+        if cluster.key in keys[:at]:
+            yield read.wrong(f"{here}.name", f"expected a name of its own, found {cluster.key} twice")
+        if not cluster.pools:
+            yield read.wrong(f"{here}.pools", "expected at least one pool of machines, found none")
+        names = [pool.name for pool in cluster.pools]
+        for number, pool in enumerate(cluster.pools):
+            there = f"{here}.pools[{number}]"
+            if pool.name in names[:number]:
+                yield read.wrong(f"{there}.name", f"expected a name of its own, found {pool.name} twice")
+            other = deployments.setdefault((cluster.namespace, pool.name), cluster.key)
+            if other != cluster.key:
+                whose = f"that MachineDeployment is {other}'s"
+                yield read.wrong(f"{there}.name", f"expected another name than {pool.name}: {whose}")
+            if not pool.zones:
+                yield read.wrong(f"{there}.zones", "expected at least one zone, found none")
+            for key, value in (("cloud", pool.cloud), ("machines", pool.machines), ("providerID", pool.provider_id)):
+                if value is not None:
+                    why = "its machines are those of Cluster API"
+                    yield read.wrong(f"{there}.{key}", f"expected none in a workload cluster: {why}")
+        yield from _about_workloads(read, cluster.workloads, f"{here}.")
+
+
+def _about_workloads(read: Shaped[Scenario], workloads: Sequence[Workload] | None = None, within: str = "") -> Problems:
     seen: set[tuple[str, str, str]] = set()
-    for at, workload in enumerate(read.value.workloads):
-        here = f"workloads[{at}]"
+    for at, workload in enumerate(read.value.workloads if workloads is None else workloads):
+        here = f"{within}workloads[{at}]"
         identity = workload.kind, workload.namespace, workload.name
         if identity in seen:
             yield read.wrong(f"{here}.name", f"expected a name of its own, found a second {workload.kind} of this name")
@@ -157,19 +216,67 @@ def _about_action(read: Shaped[Scenario], action: Any, here: str) -> Problems:
     pools = [pool.name for pool in read.value.pools]
     if isinstance(action, AddNodes):
         yield from _known(read, f"{here}.pool", action.pool, pools, "pool")
+        if any(it.machines for it in read.value.pools if it.name == action.pool):
+            yield read.wrong(
+                f"{here}.pool", "expected a pool without machines: patch replicas of its MachineSet instead"
+            )
     if isinstance(action, OnNodes) and isinstance(action.nodes, NodeChoice) and action.nodes.pool:
         yield from _known(read, f"{here}.nodes.pool", action.nodes.pool, pools, "pool")
+    yield from _about_clouds(read, action, here)
+    if isinstance(action, Announced):
+        names = [it.announce.name for it in read.value.timeline if it.announce is not None and it.announce.name]
+        yield from _known(read, f"{here}.name", action.name, names, "announcement")
+    if isinstance(action, OfCluster):
+        yield from _about_cluster(read, action, here)
     if isinstance(action, Pause | Resume):
-        for at, name in enumerate(action.components):
-            yield from _known(read, f"{here}.components[{at}]", name, COMPONENTS, "component")
+        yield from _all_known(read, f"{here}.components", action.components, COMPONENTS, "component")
     if isinstance(action, Clients):
-        for at, name in enumerate(action.clients):
-            yield from _known(read, f"{here}.clients[{at}]", name, CLIENTS, "client")
+        yield from _all_known(read, f"{here}.clients", action.clients, CLIENTS, "client")
+
+
+def _about_cluster(read: Shaped[Scenario], action: OfCluster, here: str) -> Problems:
+    clusters = {it.key: it for it in read.value.clusters}
+    yield from _known(read, f"{here}.cluster", action.cluster, list(clusters), "workload cluster")
+    if isinstance(action, RollOut | MachineChoice) and action.pool and action.cluster in clusters:
+        names = [it.name for it in clusters[action.cluster].pools]
+        yield from _known(read, f"{here}.pool", action.pool, names, "pool")
+
+
+def _about_clouds(read: Shaped[Scenario], action: Any, here: str) -> Problems:
+    """Tell if none of the nodes that are meant can be of a cloud that does this."""
+    if isinstance(action, EsxMaintenance | EsxAlarm) and not any(it.esx_hosts for it in read.value.pools):
+        yield read.wrong(f"{here}.host", "expected a pool with esxHosts, found none")
+    if isinstance(action, Announce | OnAws):
+        yield from _about_provider(read, action, here)
+
+
+def _about_provider(read: Shaped[Scenario], action: Announce | OnAws, here: str) -> Problems:
+    pool = action.nodes.pool if isinstance(action.nodes, NodeChoice) else None
+    pools = [it for it in read.value.pools if pool in (None, it.name)]
+    able = [it for it, kinds in KINDS.items() if not isinstance(action, Announce) or action.kind in kinds]
+    able = ["aws"] if isinstance(action, OnAws) else able
+    if not pools or any(it.cloud in able for it in pools):
+        return
+    clouds = sorted({it.cloud for it in pools if it.cloud})
+    if isinstance(action, Announce) and clouds:
+        kinds = sorted({kind for cloud in clouds for kind in KINDS[cloud]})
+        titles = " and ".join(TITLES[it] for it in clouds)
+        yield read.wrong(f"{here}.kind", f"expected what {titles} does: {', '.join(kinds)}; found {action.kind}")
+        return
+    wanted = " or ".join(f"cloud: {it}" for it in able)
+    found = f"{pool} without it" if pool else "no such pool"
+    yield read.wrong(f"{here}.nodes{'.pool' if pool else ''}", f"expected a pool with {wanted}, found {found}")
+
+
+def _all_known(read: Shaped[Scenario], key: str, names: Sequence[str], known: Sequence[str], what: str) -> Problems:
+    for at, name in enumerate(names):
+        yield from _known(read, f"{key}[{at}]", name, known, what)
 
 
 def _known(read: Shaped[Scenario], key: str, name: str, known: Sequence[str], what: str) -> Problems:
     if name not in known:
-        yield read.wrong(key, f"there is no {what} {name}{meant(name, known)}; there are {', '.join(known)}")
+        there = f"there are {', '.join(known)}" if known else "there is none at all"
+        yield read.wrong(key, f"there is no {what} {name}{meant(name, known)}; {there}")
 
 
 def _about_manifests(read: Shaped[Scenario], folder: Path | None, files: dict[str, tuple[Manifest, ...]]) -> Problems:

@@ -43,6 +43,8 @@ Share = Annotated[str, Form("a number of pods, or a share such as 50%", _check_s
 Pattern = Annotated[str, Form(f"text, with {', '.join(f'{{{it}}}' for it in _PLACES)} in it", _check_pattern).meta]
 Count = Annotated[int, Meta(ge=1, le=100_000)]
 Effect = Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
+Cloud = Literal["oci", "aws", "azure", "gcp"]
+Machines = Literal["MachineSet", "ControlPlaneMachineSet"]  # of OpenShift
 Labels = dict[str, str]
 Manifest = dict[str, Any]  # an object; or, with the one key `file`, the name of a file of objects
 
@@ -73,7 +75,17 @@ class Pool(Shape, frozen=True, kw_only=True):
     annotations: Labels = {}
     taints: tuple[Taint, ...] = ()
     instance_type: str = ""
-    provider_id: Pattern = msgspec.field(name="providerID", default="sandbox://{zone}/{name}")
+    cloud: Cloud | None = None
+    machines: Machines | None = None
+    esx_hosts: Annotated[int, Meta(ge=1, le=limits.NODES)] | None = None
+    provider_id: Pattern | None = msgspec.field(name="providerID", default=None)
+
+
+class MachinePool(Pool, frozen=True, kw_only=True):
+    """Machines of Cluster API that are alike: a MachineDeployment; on BareMetalHosts of Metal3, if it says so."""
+
+    machine_labels: Labels = {}
+    bare_metal: bool = False
 
 
 class Budget(Shape, frozen=True, kw_only=True):
@@ -110,15 +122,32 @@ class Workload(Shape, frozen=True, kw_only=True):
     hang: bool = False
 
 
+class WorkloadCluster(Shape, frozen=True, kw_only=True):
+    """A workload cluster of Cluster API, which the cluster of the scenario manages."""
+
+    name: Name
+    namespace: Name = "default"
+    labels: Labels = {}
+    pods_per_node: Annotated[int, Meta(ge=1, le=limits.PODS_PER_NODE)] = 10
+    pools: tuple[MachinePool, ...] = ()
+    workloads: tuple[Workload, ...] = ()
+
+    @property
+    def key(self) -> str:
+        """How it is spoken of: `namespace/name`."""
+        return f"{self.namespace}/{self.name}"
+
+
 # Which ones
 
 
 class NodeChoice(Shape, frozen=True, kw_only=True):
-    """Nodes by what they are; `count` of them by chance, or all."""
+    """Nodes by what they are, and by pods that do not run on them; `count` of them by chance, or all."""
 
     pool: Name | None = None
     zone: Name | None = None
     labels: Labels = {}
+    without: Labels = {}
     count: Count | None = None
 
 
@@ -280,6 +309,87 @@ class RestartServer(Shape, frozen=True, kw_only=True):
     for_: timedelta = msgspec.field(name="for", default=timedelta(seconds=5))
 
 
+# What clouds do
+
+
+class Announce(OnNodes, frozen=True, kw_only=True):
+    """A cloud says what it will do to machines, and does it when the time has come."""
+
+    kind: Literal["Reboot", "Stop", "Terminate", "Migrate", "Freeze"] = "Reboot"
+    in_: timedelta = msgspec.field(name="in", default=timedelta(minutes=20))
+    for_: timedelta = msgspec.field(name="for", default=timedelta(minutes=2))
+    name: Name | None = None
+    movable: bool = True
+
+
+class Announced(Shape, frozen=True, kw_only=True):
+    """What was announced under a name, the last time."""
+
+    name: Name
+
+
+class Move(Announced, frozen=True, kw_only=True):
+    """Another time for it."""
+
+    in_: timedelta = msgspec.field(name="in")
+
+
+class OnAws(OnNodes, frozen=True, kw_only=True):
+    """Something that only AWS does."""
+
+
+# What happens between a management cluster and its workload clusters
+
+
+class OfCluster(Shape, frozen=True, kw_only=True):
+    """A workload cluster, as `namespace/name`."""
+
+    cluster: str
+
+
+class RollOut(OfCluster, frozen=True, kw_only=True):
+    """Another version for all Machines of a pool: they are replaced one by one."""
+
+    pool: Name
+
+
+class MachineChoice(OfCluster, frozen=True, kw_only=True):
+    """Machines of a workload cluster, of one pool or of any; `count` of them by chance."""
+
+    pool: Name | None = None
+    count: Count = 1
+
+
+class Maintain(MachineChoice, frozen=True, kw_only=True):
+    """Maintenance of Machines is requested; once it is approved it takes `for`, and the request is withdrawn."""
+
+    for_: timedelta = msgspec.field(name="for", default=timedelta(minutes=3))
+
+
+class CutOff(OfCluster, frozen=True, kw_only=True):
+    """A workload cluster cannot be reached from its management cluster, for a while."""
+
+    how: Literal["hang", "refuse", "slow"] = "hang"
+    for_: timedelta = msgspec.field(name="for", default=timedelta(minutes=5))
+
+
+# What happens to ESX hosts
+
+
+class EsxMaintenance(Shape, frozen=True, kw_only=True):
+    """An ESX host that is put into maintenance, and stays there for a while once nothing runs on it."""
+
+    host: str
+    for_: timedelta = msgspec.field(name="for", default=timedelta(minutes=10))
+
+
+class EsxAlarm(ForAWhile, frozen=True, kw_only=True):
+    """An alarm on an ESX host."""
+
+    host: str
+    alarm: str = "Host memory usage"
+
+
 class Happening(Shape, frozen=True, kw_only=True):
     """What happens, and when, counted from when the cluster is there for people: one `at`, or `every`, `until`."""
 
@@ -313,6 +423,21 @@ class Happening(Shape, frozen=True, kw_only=True):
     silence: Clients | None = None
     compact: Compact | None = None
     restart_server: RestartServer | None = None
+    announce: Announce | None = None
+    move: Move | None = None
+    cancel: Announced | None = None
+    begin: Announced | None = None
+    end: Announced | None = None
+    interrupt: OnAws | None = None
+    rebalance: OnAws | None = None
+    scale_in: OnAws | None = None
+    roll_out: RollOut | None = None
+    delete_machines: MachineChoice | None = None
+    maintain: Maintain | None = None
+    cut_off: CutOff | None = None
+    rotate_kubeconfig: OfCluster | None = None
+    esx_maintenance: EsxMaintenance | None = None
+    esx_alarm: EsxAlarm | None = None
 
 
 class Scenario(Shape, frozen=True, kw_only=True):
@@ -325,4 +450,10 @@ class Scenario(Shape, frozen=True, kw_only=True):
     pools: tuple[Pool, ...] = ()
     workloads: tuple[Workload, ...] = ()
     manifests: tuple[Manifest, ...] = ()
+    clusters: tuple[WorkloadCluster, ...] = ()
     timeline: tuple[Happening, ...] = ()
+
+    @property
+    def has_machines(self) -> bool:
+        """Tell whether nodes of it are Machines of OpenShift."""
+        return any(pool.machines for pool in self.pools)

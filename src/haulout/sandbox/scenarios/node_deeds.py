@@ -5,18 +5,19 @@ server, over the resourceVersion that was read, so that nothing that others writ
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from random import Random
 
-from haulout.errors import Conflict, KubeError, NotFound
+from haulout.core.duration import short
+from haulout.errors import Conflict
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
-from haulout.kube.resources import NODES
+from haulout.kube.resources import NODES, PODS
 from haulout.sandbox.cluster import Cluster
 from haulout.sandbox.nodes.placement import ZONE
 from haulout.sandbox.scenarios import model, plan
-from haulout.sandbox.scenarios.deeds import Deed, Does, chosen, for_, listed, short
+from haulout.sandbox.scenarios.deeds import Deed, Does, chosen, for_, listed
+from haulout.sandbox.scenarios.fleet import Fleet
 
 _TRIES = 5
 _NODES = NODES.of(RawObject)
@@ -27,12 +28,10 @@ Change = Callable[[RawObject], RawObject]  # from a node as it is to what a merg
 class NodeDeeds:
     """Does what happens to nodes."""
 
-    def __init__(self, cluster: Cluster, client: Client, pools: tuple[model.Pool, ...]) -> None:
+    def __init__(self, cluster: Cluster, client: Client, fleet: Fleet) -> None:
         self._kubelets = cluster.kubelets
         self._client = client
-        self._pools = {pool.name: pool for pool in pools}
-        self._before = dict(zip(self._pools, plan.counts_before(pools), strict=True))
-        self._numbers = {pool.name: pool.count for pool in pools}
+        self._fleet = fleet
         self.all: Mapping[str, Does] = {
             "reboot": self._reboot,
             "kill": self._kill,
@@ -86,22 +85,13 @@ class NodeDeeds:
         return Deed(f"not ready{for_(action.for_)}: {_nodes(names)}", action.for_, recover)
 
     async def _add(self, action: model.AddNodes, _: Random) -> Deed:
-        names = []
-        for _number in range(action.count):
-            self._numbers[action.pool] += 1
-            number, before = self._numbers[action.pool], self._before[action.pool]
-            machine = plan.machine(self._pools[action.pool], number, before=before)
-            self._kubelets.add(machine)
-            names.append(machine.name)
+        names = [self._fleet.bring(action.pool) for _number in range(action.count)]
         return Deed(f"machine added: {_nodes(names)}")
 
     async def _remove(self, action: model.OnNodes, random: Random) -> Deed:
         names = await self._chosen(action.nodes, random)
         for name in names:
-            with suppress(KubeError):  # the kubelets' line may be down; ours is not
-                await self._kubelets.remove(name)
-            with suppress(NotFound):
-                await self._client.delete(NODES, name)
+            await self._fleet.remove(name)
         return Deed(f"machine removed: {_nodes(names)}")
 
     # Nodes
@@ -177,18 +167,31 @@ class NodeDeeds:
     # Which
 
     async def _chosen(self, nodes: model.Nodes, random: Random) -> list[str]:
-        if isinstance(nodes, str):
-            return [nodes]
-        if isinstance(nodes, tuple):
-            return list(nodes)
-        wanted = {**nodes.labels, plan.POOL: nodes.pool, ZONE: nodes.zone}
-        labels = ",".join(f"{key}={value}" for key, value in wanted.items() if value)
-        found = await self._client.list(NODES, labels=labels)
-        return chosen(self._still_there([node.name for node in found.items]), nodes.count, random)
+        found = await fitting(self._client, nodes)
+        if not isinstance(nodes, model.NodeChoice):
+            return found
+        return chosen(self._still_there(found), nodes.count, random)
 
     def _still_there(self, names: list[str]) -> list[str]:
         known = set(self._kubelets.names)
         return [name for name in names if name in known]
+
+
+async def fitting(client: Client, nodes: model.Nodes) -> list[str]:
+    """Return the names of all nodes that a scenario means; those that it names, whether they are there or not."""
+    if isinstance(nodes, str):
+        return [nodes]
+    if isinstance(nodes, tuple):
+        return list(nodes)
+    wanted = {**nodes.labels, plan.POOL: nodes.pool, ZONE: nodes.zone}
+    found = await client.list(NODES, labels=_selector(wanted))
+    pods = (await client.list(PODS, labels=_selector(nodes.without))).items if nodes.without else ()
+    left_out = {pod.spec.node_name for pod in pods}
+    return [node.name for node in found.items if node.name not in left_out]
+
+
+def _selector(labels: Mapping[str, str | None]) -> str:
+    return ",".join(f"{key}={value}" for key, value in labels.items() if value)
 
 
 def _with_taints(node: RawObject, *, without: str, new: list[RawObject] | None = None) -> RawObject:

@@ -21,6 +21,7 @@ POOL = f"{ANNOTATION}pool"
 _HOSTNAME = "kubernetes.io/hostname"
 _LETTERS = "abcdefghijklmnopqrstuvwxyz"
 _FEWEST_DIGITS = 2
+_PROVIDER_ID = "sandbox://{zone}/{name}"
 
 
 def reshaped(
@@ -29,11 +30,15 @@ def reshaped(
     """Return the scenario with so many nodes in all, in so many zones, with about so many pods on each."""
     pools = scenario.pools
     if nodes is not None:
-        counts = _divided(nodes, [pool.count for pool in pools])
-        pools = tuple(replace(pool, count=count) for pool, count in zip(pools, counts, strict=True))
+        kept = [pool.count if is_control_plane(pool) else 0 for pool in pools]
+        kept = kept if sum(kept) < nodes else [0] * len(pools)  # of so few nodes there is not even that left
+        counts = _divided(
+            nodes - sum(kept), [0 if keep else pool.count for pool, keep in zip(pools, kept, strict=True)]
+        )
+        pools = tuple(replace(pool, count=keep + count) for pool, keep, count in zip(pools, kept, counts, strict=True))
     if zones is not None:
         names = tuple(f"zone-{letter}" for letter in _LETTERS[:zones])
-        pools = tuple(replace(pool, zones=names) for pool in pools)
+        pools = tuple(replace(pool, zones=names[:1] if is_control_plane(pool) else names) for pool in pools)
     return replace(scenario, pools=pools, pods_per_node=pods_per_node or scenario.pods_per_node)
 
 
@@ -46,6 +51,11 @@ def _divided(total: int, weights: Sequence[int]) -> list[int]:
     for at in by_rest[: total - sum(counts)]:
         counts[at] += 1
     return counts
+
+
+def is_control_plane(pool: Pool) -> bool:
+    """Tell whether a pool is the control plane, which neither grows nor spreads with a cluster of another shape."""
+    return pool.machines == "ControlPlaneMachineSet"
 
 
 # Machines
@@ -65,10 +75,14 @@ def counts_before(pools: Sequence[Pool]) -> list[int]:
     return [sum(pool.count for pool in pools[:at]) for at in range(len(pools))]
 
 
-def machine(pool: Pool, number: int, *, before: int) -> Machine:
-    """Return the machine with this number in its pool, counted from 1, `before` which there are others."""
+def machine(pool: Pool, number: int, *, before: int, zone: str = "") -> Machine:
+    """Return the machine with this number in its pool, counted from 1, `before` which there are others.
+
+    Without a `zone` that is said for it, it has the one whose turn it is.
+    """
     digits = max(_FEWEST_DIGITS, len(str(pool.count)))
-    name, zone = f"{pool.name}-{number:0{digits}}", pool.zones[(before + number - 1) % len(pool.zones)]
+    pattern = pool.provider_id or _PROVIDER_ID
+    name, zone = f"{pool.name}-{number:0{digits}}", zone or pool.zones[(before + number - 1) % len(pool.zones)]
     return Machine(
         name=name,
         zone=zone,
@@ -77,7 +91,7 @@ def machine(pool: Pool, number: int, *, before: int) -> Machine:
         memory=pool.memory,
         pods=pool.pods,
         instance_type=pool.instance_type,
-        provider_id=pool.provider_id.format(name=name, pool=pool.name, number=number, zone=zone, region=pool.region),
+        provider_id=pattern.format(name=name, pool=pool.name, number=number, zone=zone, region=pool.region),
         labels={POOL: pool.name, **pool.labels},
         annotations=pool.annotations,
         taints=tuple(NodeTaint(key=it.key, value=it.value, effect=it.effect) for it in pool.taints),

@@ -6,15 +6,21 @@ and the story goes on.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import datetime, timedelta
+from functools import partial
 from random import Random
+from typing import TypeVar
 
 from haulout.errors import HauloutError
+from haulout.sandbox.scenarios.deeds import Deed
+from haulout.sandbox.scenarios.hub_news import tell_hub_news
 from haulout.sandbox.scenarios.loading import action_of
 from haulout.sandbox.scenarios.model import Happening
+from haulout.sandbox.scenarios.news import tell_news
 from haulout.sandbox.scenarios.stage import Stage
 
+T = TypeVar("T")
 Tell = Callable[[timedelta, str], object]  # how long after the beginning, and what
 
 
@@ -32,26 +38,42 @@ class Timeline:
         async with asyncio.TaskGroup() as tasks:
             for number, happening in enumerate(self._stage.loaded.scenario.timeline):
                 random = Random(f"{self._stage.cluster.seed} scenario {number}")
-                tasks.create_task(self._play(happening, begins, random))
+                tasks.create_task(self._play(happening, begins, random, tasks))
+            if self._stage.loaded.scenario.has_machines:
+                tasks.create_task(tell_news(self._stage.client, partial(self._say, begins)))
+            if self._stage.loaded.scenario.clusters:
+                tasks.create_task(tell_hub_news(self._stage.client, partial(self._say, begins)))
 
-    async def _play(self, happening: Happening, begins: datetime, random: Random) -> None:
+    async def _play(self, happening: Happening, begins: datetime, random: Random, tasks: asyncio.TaskGroup) -> None:
         at = happening.at if happening.at is not None else happening.every
         while at is not None and (happening.until is None or at <= happening.until):
             await self._clock.sleep(begins + at - self._clock.now())
-            await self._happen(happening, begins, random)
+            deed = await self._tried(happening, begins, self._happen(happening, begins, random))
+            for story in deed.follows if deed is not None else ():
+                told = story(partial(self._say, begins))
+                tasks.create_task(self._tried(happening, begins, told))
             at = _next(happening, at, passed=self._clock.now() - begins)
 
-    async def _happen(self, happening: Happening, begins: datetime, random: Random) -> None:
-        name, action = action_of(happening)
+    async def _happen(self, happening: Happening, begins: datetime, random: Random) -> Deed:
+        deed = await self._stage.act(*action_of(happening), random)
+        self._say(begins, deed.what)
+        if deed.lasts is not None and deed.undo is not None:
+            await self._clock.sleep(deed.lasts)
+            self._say(begins, await deed.undo())
+        return deed
+
+    async def _tried(self, happening: Happening, begins: datetime, what: Awaitable[T]) -> T | None:
+        """Return what comes of something; if it goes wrong, tell so."""
         try:
-            deed = await self._stage.act(name, action, random)
-            self._tell(self._clock.now() - begins, deed.what)
-            if deed.lasts is not None and deed.undo is not None:
-                await self._clock.sleep(deed.lasts)
-                self._tell(self._clock.now() - begins, await deed.undo())
+            return await what
         except (HauloutError, LookupError, ValueError) as error:
+            name, _ = action_of(happening)
             said = error.args[0] if isinstance(error, KeyError) else error
-            self._tell(self._clock.now() - begins, f"{name} failed: {said}")
+            self._say(begins, f"{name} failed: {said}")
+            return None
+
+    def _say(self, begins: datetime, what: str) -> None:
+        self._tell(self._clock.now() - begins, what)
 
 
 def _next(happening: Happening, at: timedelta, *, passed: timedelta) -> timedelta | None:
