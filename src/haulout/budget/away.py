@@ -2,6 +2,8 @@
 
 - A profile has it in maintenance, or is on its way: its state label, and the annotation of transitions that have begun.
 - A person's order (NodeMaintenance) holds it: by our mark, or by the taint of the Node Maintenance Operator.
+- It is to be deleted, by the label of Kubernikus: by our mark.
+- It is on an ESX host in maintenance, and is shut down: by our mark.
 - It is down: not ready for longer than `DOWN_AFTER`. A kubelet that restarts, or one heartbeat too late, is nothing to
   stop others for. A node that has never been ready is not down but joining: nobody misses it yet.
 
@@ -23,6 +25,8 @@ STATE_LABEL = "cloud.sap/maintenance-state"
 IN_MAINTENANCE: Literal["in-maintenance"] = "in-maintenance"
 TRANSITIONS = "haulout.dev/transitions"  # an annotation: what a profile has begun
 ORDER_PREFIX = "NodeMaintenance/"  # of owners of a cordon
+DELETED_BY = "Kubernikus/delete-node"  # the owner of a cordon
+SHUT_DOWN_BY = "ESX"  # the owner of a cordon
 DRAIN_TAINT = Taint(key="medik8s.io/drain", effect="NoSchedule")
 
 DOWN_AFTER = timedelta(minutes=1)
@@ -49,7 +53,8 @@ def is_away(node: Node, now: datetime) -> bool:
 
 def is_taken(node: Node) -> bool:
     """Tell whether somebody has taken a node out of service."""
-    return is_in_maintenance(node) or bool(orders_of(node)) or _has_drain_taint(node)
+    is_ordered = bool(orders_of(node)) or is_to_be_deleted(node) or is_shut_down(node)
+    return is_in_maintenance(node) or is_ordered or _has_drain_taint(node)
 
 
 def is_taken_by(cause: Cause, node: Node) -> bool:
@@ -70,14 +75,27 @@ def is_in_maintenance(node: Node) -> bool:
 
 def orders_of(node: Node) -> tuple[str, ...]:
     """Return the names of the orders that keep a node cordoned, as far as that can be read."""
+    return tuple(it.removeprefix(ORDER_PREFIX) for it in _owners(node) if it.startswith(ORDER_PREFIX))
+
+
+def is_to_be_deleted(node: Node) -> bool:
+    """Tell whether a node is being emptied because its server is to be deleted."""
+    return DELETED_BY in _owners(node)
+
+
+def is_shut_down(node: Node) -> bool:
+    """Tell whether a node is emptied and shut down because its ESX host needs maintenance."""
+    return SHUT_DOWN_BY in _owners(node)
+
+
+def _owners(node: Node) -> tuple[str, ...]:
     if cordon.MARK not in node.metadata.annotations:
         return ()
     try:
         mark = cordon.cordon_of(node)
     except BadMark:
         return ()
-    owners = () if mark is None else tuple(mark.owners)
-    return tuple(it.removeprefix(ORDER_PREFIX) for it in owners if it.startswith(ORDER_PREFIX))
+    return () if mark is None else tuple(mark.owners)
 
 
 def down_since(node: Node, now: datetime) -> datetime | None:
@@ -104,6 +122,10 @@ def why(node: Node, now: datetime) -> str:
     reasons = [f"NodeMaintenance {name}" for name in orders_of(node)]
     if is_in_maintenance(node):
         reasons.append("in maintenance by a profile")
+    if is_to_be_deleted(node):
+        reasons.append("to be deleted, by label cloud.sap/delete-node")
+    if is_shut_down(node):
+        reasons.append("shut down for its ESX host")
     if not reasons and _has_drain_taint(node):
         reasons.append(f"taint {DRAIN_TAINT.key}")
     if since := down_since(node, now):

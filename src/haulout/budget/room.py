@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Protocol
 
 from haulout.budget.away import is_away, may_be_back, why
-from haulout.budget.limits import Budget, Group
+from haulout.budget.limits import Budget, BudgetLimit, Group
 from haulout.budget.line import Order
 from haulout.drain.words import some
 from haulout.kube.ledger import Limit, Slot
@@ -151,11 +151,12 @@ def may_make_room(budget: Budget, old: Node | None, new: Node | None) -> bool:
 
 
 class Sizes:
-    """How many nodes there are in groups, counted once until labels change or nodes come and go."""
+    """Which groups of nodes there are and how large, counted once until labels change or nodes come and go."""
 
     def __init__(self, nodes: Callable[[], Iterable[Node]]) -> None:
         self._nodes = nodes
         self._known: dict[Group, int] = {}
+        self._groups: dict[BudgetLimit, tuple[Group, ...]] = {}
 
     def of(self, group: Group) -> int:
         """Return how many there are."""
@@ -164,7 +165,17 @@ class Sizes:
             known = self._known[group] = sum(group.covers(it.metadata.labels) for it in self._nodes())
         return known
 
+    def groups(self, limit: BudgetLimit) -> tuple[Group, ...]:
+        """Return the groups that share a limit, sorted by their labels."""
+        known = self._groups.get(limit)
+        if known is None:
+            found = {group for it in self._nodes() if (group := limit.group(it.metadata.labels)) is not None}
+            known = self._groups[limit] = tuple(sorted(found, key=lambda it: it.labels))
+        return known
+
     def note(self, old: Node | None, new: Node | None) -> None:
         """Take note of a change."""
-        if self._known and (old is None or new is None or old.metadata.labels != new.metadata.labels):
+        is_known = self._known or self._groups
+        if is_known and (old is None or new is None or old.metadata.labels != new.metadata.labels):
             self._known.clear()
+            self._groups.clear()

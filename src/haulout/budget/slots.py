@@ -35,7 +35,7 @@ from haulout.kube.cache import revision
 from haulout.kube.client import Client
 from haulout.kube.ledger import LEDGERS, Ledger, Limit, Slot, ledger_name
 from haulout.kube.objects import Node, RawObject
-from haulout.kube.patches import merge_patch
+from haulout.kube.patches import node_patch
 from haulout.kube.resources import NODES
 from haulout.kube.timestamps import whole_seconds
 
@@ -154,4 +154,4 @@ class _Proof:
         return revision(changed.resource_version) > revision(node.resource_version)
 
     async def _annotate(self, node: Node, metadata: RawObject) -> Node:
-        return await self._client.patch(NODES, node.name, merge_patch({"metadata": metadata}))
+        return await self._client.patch(NODES, node.name, node_patch({"metadata": metadata}))

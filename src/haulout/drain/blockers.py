@@ -47,8 +47,13 @@ class Kind(StrEnum):
     THROTTLING = "Throttling"
     API = "ApiError"
     POLICY = "Policy"
+    RULE = "DrainRule"
     COMPLETION = "Completion"
     RESPONDER = "EvictionResponder"
+
+
+PROGRESS = (Kind.MIGRATION, Kind.THROTTLING, Kind.COMPLETION, Kind.RESPONDER)
+"""Those with which things go their way, and waiting is all there is to do."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,8 +70,8 @@ class Blocker:
 
     @property
     def is_progress(self) -> bool:
-        """Tell whether things go their way, and waiting is all there is to do."""
-        return self.kind in (Kind.MIGRATION, Kind.THROTTLING, Kind.COMPLETION, Kind.RESPONDER)
+        """Tell whether waiting is all there is to do."""
+        return self.kind in PROGRESS
 
     def __str__(self) -> str:
         """Return it in one line."""
@@ -135,9 +140,21 @@ def unknown(pod: Pod, problem: str) -> Blocker:
     return _blocker(Kind.API, pod, reason=f"cannot tell what may be done with it: {problem}")
 
 
-def running(pod: Pod, rule: str) -> Blocker:
+def running(pod: Pod, rule: str, *, object: str = "") -> Blocker:  # noqa: A002 - the field's name
     """Return what is waited for when a rule lets a pod finish by itself."""
-    return _blocker(Kind.COMPLETION, pod, reason=f"rule {rule} lets it run until it has finished by itself")
+    reason = f"{rule} lets it run until it has finished by itself"
+    return _blocker(Kind.COMPLETION, pod, object=object, reason=reason)
+
+
+def unreadable(pod: Pod, rule: str, problem: str) -> Blocker:
+    """Return the blocker for a pod about which a rule says something that cannot be read."""
+    return _blocker(
+        Kind.RULE,
+        pod,
+        object=rule,
+        reason=f"{rule} says something about it that cannot be read: {problem}",
+        advice="repair it, or take it away",
+    )
 
 
 def responding(pod: Pod, eviction: Eviction, responder: ResponderStatus) -> Blocker:

@@ -24,6 +24,7 @@ from haulout.errors import HauloutError
 from haulout.kube.objects import Base, Node, RawObject, Taint
 
 MARK = "haulout.dev/cordon"
+_OF_THE_UNSCHEDULABLE = "node.kubernetes.io/unschedulable:NoSchedule"  # kept by the node lifecycle controller
 
 
 class BadMark(HauloutError):
@@ -165,10 +166,15 @@ def _change(node: Node, mark: Cordon, *, let_go: Wishes | None = None) -> RawObj
 
 
 def _taints(node: Node, mark: Cordon, wished: Mapping[str, Taint]) -> tuple[Taint, ...]:
-    """Return the node's taints as they should be: those wished first, then the others in their order."""
+    """Return the node's taints as they should be: those wished first, then the others in their order.
+
+    Kubernetes has a taint of its own on a node for as long as it is unschedulable: who took that away while others
+    hold the node would see it come back at once, without an end.
+    """
     present = {_name(taint): taint for taint in node.spec.taints}
     ours = [present.get(name, taint) for name, taint in wished.items()]
     let_go = {name for name, was_there in mark.before.taints.items() if not was_there and name not in wished}
+    let_go -= {_OF_THE_UNSCHEDULABLE} if mark.owners else set()
     if all(name in present for name in wished):
         return tuple(taint for name, taint in present.items() if name not in let_go)
     return (*ours, *(taint for name, taint in present.items() if name not in wished and name not in let_go))

@@ -7,7 +7,6 @@ Whatever is wrong is told at once, each with where it stands, what was found and
 knows is wrong too: a `timeuot` that is silently ignored is a drain that never ends. What is left out is as in `base`.
 """
 
-import difflib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
@@ -16,6 +15,7 @@ from typing import Any, TypeVar
 import yaml
 
 from haulout.core import duration, marked
+from haulout.core.similar import closest
 from haulout.drain.policy import MOST_PARALLEL, Behavior, Order, Policy, Rule
 from haulout.drain.selection import Filters
 from haulout.errors import ConfigError, ConfigErrors, PolicyError
@@ -264,8 +264,8 @@ def _joined(path: str, key: str) -> str:
 
 def _meant(word: Any, known: list[str]) -> str:
     by_case = {it.lower(): it for it in known}
-    near = difflib.get_close_matches(str(word).lower(), by_case, n=1)
-    return f", did you mean {by_case[near[0]]}?" if near else ""
+    near = closest(str(word).lower(), by_case)
+    return f", did you mean {by_case[near]}?" if near else ""
 
 
 def _shown(value: Any) -> str:

@@ -6,6 +6,10 @@
 It follows the node's pods by a watch, decides whenever something changed or an instant has come, and sends requests in
 parallel. It polls nothing. It reports values, and leaves logs, events and status to whoever runs it.
 
+While all pods that are left were told to go, or are being told, there is nothing to do but to count them: changes are
+then gathered for a moment, unless the last pod has gone, or somebody refuses. A decision about twenty pods costs more
+than all else about one of them.
+
 - It ends when a list from the server, made after the last pod had been seen to go, shows that nothing is left; or
   with a verdict. What it cannot do it tries again, at a pace that spares the server.
 - It asks pods the way that `haulout.drain.ways` says, and leaves none of its EvictionRequests behind.
@@ -15,6 +19,7 @@ parallel. It polls nothing. It reports values, and leaves logs, events and statu
   the node is empty, and makes those leave that come later: `outcome` tells whether the node is empty right now.
 - All its tasks end with `run`. What a successor needs to go on is in `Progress.checkpoint`.
 - `on_asked` hears of each pod that is asked to leave, told to, or ended: once of each, however many tries it takes.
+  `on_answer` hears what came of each try: nothing, or who said no.
 """
 
 import asyncio
@@ -26,8 +31,10 @@ from typing import Any
 import msgspec
 
 from haulout.core.backoff import Backoff
+from haulout.core.clock import Alarm
 from haulout.drain import blockers, verdicts, words
 from haulout.drain.answers import Answers
+from haulout.drain.blockers import Blocker
 from haulout.drain.evictionrequests import EvictionRequests, Owner
 from haulout.drain.ladder import Rung
 from haulout.drain.memory import Checkpoint, Memory, budget_of
@@ -50,6 +57,7 @@ _NOTICED_ANYWAY = timedelta(seconds=30)  # for pods whose budget is watched
 _LONGEST_RETRY_AFTER = timedelta(minutes=5)
 _LIST_RETRY = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.5)
 _TROUBLE_REPORTED_EVERY = timedelta(seconds=5)  # nobody tells when it is over
+_GATHERED_FOR = timedelta(milliseconds=250)  # while nothing but the going of pods is waited for
 _ANSWERED_WITHIN = timedelta(seconds=5)  # once it is to stop
 _SENDING = "sending"  # the name of tasks
 _WAITS = "leaves when the drain begins"
@@ -72,6 +80,7 @@ class Drain:
         owner: Owner | None = None,
         on_progress: Callable[[Progress], object] | None = None,
         on_asked: Callable[[Pod, Rung], object] | None = None,
+        on_answer: Callable[[Rung, Way, Blocker | None], object] | None = None,
     ) -> None:
         if not node:
             raise ValueError("a drain needs the name of a node: pods that are on none would be meant otherwise")
@@ -83,9 +92,13 @@ class Drain:
         self._source: PodSource = WatchedPods(client, node) if pods is None else pods
         self._on_progress = on_progress
         self._on_asked = on_asked
+        self._on_answer = on_answer
         self._told_of: set[tuple[str, Rung]] = set()
         self._bell = asyncio.Event()
-        self._presence = Presence(self._source, changed=self._bell.set)
+        self._gathering: Alarm | None = None
+        self._gathers_until: datetime | None = None
+        self._awaited: set[str] = set()  # uids of pods, if nothing but their going is waited for
+        self._presence = Presence(self._source, changed=self._note_pod)
         self._answers = Answers(client)
         self._openings = Openings(client, opened=self._note_opening)
         owner = Owner(name=node) if owner is None else owner
@@ -165,6 +178,7 @@ class Drain:
     async def _drain(self, group: asyncio.TaskGroup) -> Outcome:
         while True:
             self._bell.clear()
+            self._gathers_until = self._clock.now() + _GATHERED_FOR
             plan = self._decided() if self._is_synced else self._before_the_first_look()
             self._memory = plan.memory
             self.outcome = self._ended(plan)
@@ -176,6 +190,7 @@ class Drain:
             if self.outcome is not None and not (self._is_lasting and self.outcome.is_drained):
                 return await self._cleared(self.outcome)
             self._act(plan)
+            self._awaited = _awaited(plan)
             self._openings.follow((it.blocker.object for it in plan.progress.blockers), group)
             await self._rest(plan)
 
@@ -259,8 +274,25 @@ class Drain:
         try:
             await self._bell.wait()
         finally:
-            if alarm is not None:
-                alarm.cancel()
+            for it in (alarm, self._gathering):
+                if it is not None:
+                    it.cancel()
+            self._gathering = None
+
+    def _note_pod(self, uid: str, *, is_gone: bool) -> None:
+        """Look at once if that can make a difference, and else when more has come together."""
+        if is_gone:
+            self._awaited.discard(uid)
+        if self._awaited and (is_gone or uid in self._awaited):
+            self._look_soon()
+        else:
+            self._bell.set()
+
+    def _look_soon(self) -> None:
+        if self._gathers_until is None or self._gathers_until <= self._clock.now():
+            self._bell.set()
+        elif self._gathering is None:
+            self._gathering = self._clock.call_at(self._gathers_until, self._bell.set)
 
     async def _stopped(self) -> Outcome:
         """Let the requests under way be answered, so that what is told is true."""
@@ -337,6 +369,7 @@ class Drain:
             async with self._lane.gate:
                 if self._is_stopping:
                     self._memory = self._memory.dropped(uid)
+                    self._bell.set()
                     return
                 self._tell_asked(action)
                 if action.way is Way.REQUEST:
@@ -345,12 +378,16 @@ class Drain:
                     await self._lane.send(action)
         except KubeError as error:
             self._note_refusal(action, error)
+            self._bell.set()
         else:
             self._note_answer(action, problem)
+            if action.rung is Rung.EVICT:
+                self._note_pod(uid, is_gone=False)
+            else:
+                self._bell.set()  # a pod that is deleted may be gone at once, and how is to be told
         finally:
             if self._openings.is_open(budget_of(action.pace)):
                 self._note_opening(budget_of(action.pace))
-            self._bell.set()
 
     def _tell_asked(self, action: Action) -> None:
         what = action.pod.uid, action.rung
@@ -360,6 +397,8 @@ class Drain:
 
     def _note_answer(self, action: Action, problem: str) -> None:
         uid, now = action.pod.uid, self._clock.now()
+        if self._on_answer is not None and not problem:
+            self._on_answer(action.rung, action.way, None)
         if action.way is Way.REQUEST:
             self._memory = self._memory.requested(uid, at=now, problem=problem)
             return
@@ -372,6 +411,8 @@ class Drain:
             self._memory = self._memory.vanished(uid, at=now, wait=_RETRY.first)
             return
         blocker = blockers.refused(action.pod, error)
+        if self._on_answer is not None:
+            self._on_answer(action.rung, action.way, blocker)
         asked_for = error.retry_after if isinstance(error, ApiError) else None
         if asked_for is None and self._openings.is_followed(blocker.object):
             asked_for = _NOTICED_ANYWAY
@@ -384,6 +425,15 @@ class Drain:
         """Ask the next pod that waits for a budget, which has room."""
         self._memory = self._memory.hurried(budget, at=self._clock.now())
         self._bell.set()
+
+
+def _awaited(plan: Plan) -> set[str]:
+    """Return the pods that are left, if there is nothing to do but to wait for them."""
+    asked = {action.pod.uid for action in plan.actions}
+    left = plan.progress.pods
+    if plan.questions or not all(it.told is not None or it.uid in asked for it in left):
+        return set()
+    return {it.uid for it in left}
 
 
 def _only_looking(plan: Plan) -> Plan:

@@ -18,6 +18,7 @@ as may be asked at once, the one that waited longest first.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from functools import lru_cache
 
 import msgspec
 
@@ -240,11 +241,10 @@ class _Draft:
         blocker = blockers.lingering(pod, node_ready=self.view.node_ready is not False, now=self.now)
         if blocker is None:
             self._wake(blockers.lingers_from(pod))
-            words = f"has time to end until {told.ends_at:%H:%M:%S} UTC"
             return _row(
                 pod,
                 State.LEAVING,
-                words,
+                _time_left(told.ends_at),
                 since=trace.since,
                 next_at=next_at,
                 told=_told_by(trace),
@@ -390,6 +390,12 @@ def _row(
         ends_at=ends_at,
         standing=standing,
     )
+
+
+@lru_cache(maxsize=256)
+def _time_left(until: datetime) -> str:
+    """Return it in words; of pods that were told together it is the same, at each look."""
+    return f"has time to end until {until:%H:%M:%S} UTC"
 
 
 def _told_by(trace: Trace) -> Rung | None:

@@ -1,9 +1,9 @@
 """Where a drain learns which pods are on its node.
 
-There are two sources. `WatchedPods` opens one watch on the pods of the node. `SharedPods` looks into a cache of all
-pods that somebody else runs: for an operator that has one anyway, a hundred drains then cost no watch at all. Such a
-cache may be old, and that of an operator which was deposed without knowing it surely is. That is safe: each request
-carries the uid of the pod it is about, and a drain ends only after a list from the server has confirmed that it may.
+There are two sources. `WatchedPods` opens one watch on the pods of the node; a `haulout.drain.pool` has one for all its
+members. Either may be old, and that of an operator which was deposed without knowing it surely is. That is safe: each
+request carries the uid of the pod it is about, and a drain ends only after a list from the server has confirmed that it
+may.
 
 `Presence` puts together what the source shows and what the last list showed. Of two states of one pod the newer counts,
 and a pod that was seen to go stays gone, since no uid comes twice. So an event that was lost delays a drain, and cannot
@@ -19,13 +19,6 @@ from haulout.kube.client import Client
 from haulout.kube.follow import Selection
 from haulout.kube.objects import Page, Pod
 from haulout.kube.resources import PODS
-
-BY_NODE = "node"
-
-
-def by_node(pod: Pod) -> tuple[str, ...]:
-    """Index a cache of pods by their nodes, as `SharedPods` wants it under the name `BY_NODE`."""
-    return (pod.spec.node_name,)
 
 
 def on_node(node: str) -> str:
@@ -55,6 +48,14 @@ class PodSource(Protocol):
     @property
     def trouble(self) -> str:
         """Why they may be out of date; empty if they are not."""
+        ...
+
+
+class Changed(Protocol):
+    """Whoever hears of changes of pods."""
+
+    def __call__(self, uid: str, *, is_gone: bool) -> object:
+        """Hear of one."""
         ...
 
 
@@ -88,43 +89,10 @@ class WatchedPods:
         return health.problem or misfits
 
 
-class SharedPods:
-    """The pods of a node, out of a cache of all pods that is indexed by `BY_NODE` and run by its owner."""
-
-    def __init__(self, cache: Cache[Pod], node: str) -> None:
-        self._cache = cache
-        self._node = node
-
-    async def run(self) -> None:
-        """Do nothing: the owner of the cache runs it."""
-
-    async def wait_synced(self) -> None:
-        """Return when all were seen once."""
-        await self._cache.wait_synced()
-
-    def pods(self) -> Iterable[Pod]:
-        """Return them."""
-        return self._cache.by(BY_NODE, self._node)
-
-    def subscribe(self, handler: Callable[[Pod | None, Pod | None], None]) -> Callable[[], None]:
-        """Call `handler(old, new)` for each change of one of them."""
-
-        def mine(old: Pod | None, new: Pod | None) -> None:
-            if any(pod is not None and pod.spec.node_name == self._node for pod in (old, new)):
-                handler(old, new)
-
-        return self._cache.subscribe(mine)
-
-    @property
-    def trouble(self) -> str:
-        """Why they may be out of date."""
-        return self._cache.health().problem or ""
-
-
 class Presence:
     """The pods that are on a node, by all that is known."""
 
-    def __init__(self, source: PodSource, *, changed: Callable[[], None]) -> None:
+    def __init__(self, source: PodSource, *, changed: Changed) -> None:
         self._source = source
         self._changed = changed
         self._gone: set[str] = set()
@@ -158,8 +126,9 @@ class Presence:
     def _note(self, old: Pod | None, new: Pod | None) -> None:
         if old is not None and new is None:
             self._gone.add(old.uid)
-        if old is None or new is None or _of_interest(old) != _of_interest(new):
-            self._changed()
+        known = new or old
+        if known is not None and (old is None or new is None or _of_interest(old) != _of_interest(new)):
+            self._changed(known.uid, is_gone=new is None)
 
 
 def _of_interest(pod: Pod) -> tuple[object, ...]:

@@ -10,10 +10,14 @@ for each pod whose request comes to nothing, by the classic eviction. All limits
 Rules are about some of the pods and have the meaning of Cluster API's MachineDrainRules: sorted by name, the first one
 that matches a pod counts; a pod that none matches is drained with order 0; lower orders leave first, and all of one
 order are gone before the next begins. A rule never makes a pod leave that kubectl's filters keep.
+
+Real MachineDrainRules (`haulout.drain.machine_rules`) come on top of the policy's own: a pod leaves only if both let it
+go. If both keep it, the MachineDrainRule says how; the order is the MachineDrainRule's, if that gives one; times are
+always the policy's.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
@@ -59,6 +63,17 @@ class Rule:
     grace_period: timedelta | None = None
     eviction_timeout: timedelta | None = None
     deletion_timeout: timedelta | None = None
+    by: str = ""  # who says so, if that is not the policy: `MachineDrainRule keep-db`
+    problem: str = ""  # why it cannot be told what becomes of its pods: they wait
+
+    def __str__(self) -> str:
+        """Return who says so."""
+        return self.by or f"rule {self.name}"
+
+    @property
+    def keeps(self) -> bool:
+        """Tell whether nobody may ask its pods to leave."""
+        return bool(self.problem) or self.behavior is not Behavior.DRAIN
 
     def applies(self, pod: Pod, namespace_labels: Mapping[str, str]) -> bool:
         """Tell whether the rule is about `pod`, whose namespace has these labels."""
@@ -88,6 +103,7 @@ class Policy:
     parallel: int = 20  # requests under way for one node
     order: Order = Order()
     rules: tuple[Rule, ...] = ()
+    machine_rules: tuple[Rule, ...] = ()  # of the node's Machine, in their order: see `machine_rules.honoured`
     _sorted: tuple[Rule, ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
@@ -134,7 +150,7 @@ class Policy:
     @property
     def asks_for_namespaces(self) -> bool:
         """Tell whether the labels of namespaces must be known to apply the rules."""
-        return any(rule.namespace_selector is not None for rule in self.rules)
+        return any(rule.namespace_selector is not None for rule in (*self.rules, *self.machine_rules))
 
     @property
     def may_delete(self) -> bool:
@@ -146,10 +162,13 @@ class Policy:
 
     def rule_for(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Rule:
         """Return the rule that counts for `pod`."""
-        for rule in self._sorted:
-            if rule.applies(pod, namespace_labels):
-                return rule
-        return ANY_POD
+        own = _first(self._sorted, pod, namespace_labels)
+        if not self.machine_rules:
+            return own
+        machine = _first(self.machine_rules, pod, namespace_labels)
+        if machine.keeps:
+            return machine
+        return own if machine.order is None else replace(own, order=machine.order)
 
     def limits_for(self, pod: Pod, rule: Rule) -> Limits:
         """Return how far the drain may go with `pod`, and when; never further than the policy allows."""
@@ -211,6 +230,11 @@ class Policy:
             yield f"{path}deletionTimeout", "found without forceDelete, expected forceDelete: true"
         if grace == timedelta() and not self.force_delete:
             yield f"{path}gracePeriod", "found 0s, which ends pods without any grace, expected forceDelete: true"
+
+
+def _first(rules: tuple[Rule, ...], pod: Pod, namespace_labels: Mapping[str, str]) -> Rule:
+    """Return the first rule that is about `pod`."""
+    return next((rule for rule in rules if rule.applies(pod, namespace_labels)), ANY_POD)
 
 
 def _either(special: timedelta | None, general: timedelta | None) -> timedelta | None:

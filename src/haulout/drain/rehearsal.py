@@ -12,6 +12,7 @@ from haulout.drain import blockers, sorting
 from haulout.drain.answers import Answers
 from haulout.drain.blockers import Blocker
 from haulout.drain.budgets import BUDGETS, Tallies, tally
+from haulout.drain.machine_rules import honoured
 from haulout.drain.memory import Memory
 from haulout.drain.pods import on_node
 from haulout.drain.policy import Policy
@@ -19,7 +20,7 @@ from haulout.drain.requests import Lane
 from haulout.drain.sorting import Sorted
 from haulout.errors import KubeError
 from haulout.kube.client import Client
-from haulout.kube.objects import Pod
+from haulout.kube.objects import Node, Pod
 from haulout.kube.resources import PODS
 
 
@@ -42,18 +43,21 @@ class Rehearsal:
     tallies: Tallies
 
 
-async def rehearse(client: Client, nodes: Sequence[str], policy: Policy, *, lane: Lane, asks: bool = True) -> Rehearsal:
+async def rehearse(
+    client: Client, nodes: Sequence[Node], policy: Policy, *, lane: Lane, asks: bool = True
+) -> Rehearsal:
     """Try out the drain of nodes; raises `KubeError` if the server does not even tell what is there.
 
     Without `asks` it only looks which pods would leave: nobody is asked whether they may, and no budget is read.
     """
-    found = [await _look(client, node, policy) for node in nodes]
+    found = [await _look(client, node.name, honoured(policy, node)) for node in nodes]
+    both = list(zip((node.name for node in nodes), found, strict=True))
     if not asks:
-        return Rehearsal(tuple(_rehearsal(node, it, {}) for node, it in zip(nodes, found, strict=True)), tally((), ()))
+        return Rehearsal(tuple(_rehearsal(node, it, {}) for node, it in both), tally((), ()))
     pods = [it.pod for each in found if not each.refused for it in each.travellers if it.blocker is None]
     said = await _ask_all(pods, policy, lane)
     budgets = () if policy.disable_eviction or not pods else (await client.list(BUDGETS)).items
-    rehearsals = tuple(_rehearsal(node, each, said) for node, each in zip(nodes, found, strict=True))
+    rehearsals = tuple(_rehearsal(node, each, said) for node, each in both)
     return Rehearsal(rehearsals, tally(pods, budgets))
 
 

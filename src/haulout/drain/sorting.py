@@ -1,8 +1,9 @@
 """Who leaves, who stays, who forbids the drain: all pods of a node, judged and put into their waves.
 
-kubectl's filters judge first, then the first rule that matches. A pod that is to be kept by a rule is never a reason to
-refuse the drain: nothing happens to it. Where the server must be asked before a pod can be judged (is its DaemonSet
-still there, which labels has its namespace), the question is returned, and only that pod waits for the answer.
+kubectl's filters judge first, then the pod's own label, then the first rule that matches. A pod that is to be kept by a
+rule is never a reason to refuse the drain: nothing happens to it. Where the server must be asked before a pod can be
+judged (is its DaemonSet still there, which labels has its namespace), the question is returned, and only that pod waits
+for the answer.
 
 Pods that came back stay as well: one was made to leave, one like it came, was made to leave, and here is the next. More
 of the same would be an endless game, so they are told of instead.
@@ -17,6 +18,7 @@ import msgspec
 
 from haulout.drain import blockers
 from haulout.drain.blockers import Blocker
+from haulout.drain.machine_rules import wish_of
 from haulout.drain.memory import Memory
 from haulout.drain.policy import ANY_POD, Behavior, Policy, Rule
 from haulout.drain.selection import (
@@ -139,6 +141,9 @@ class _Sorter:
         if verdict.fate is Fate.STAYS:
             self._keep(verdict)
             return
+        if (wish := wish_of(pod)) is not None:
+            self._apply(wish, verdict)
+            return
         labels = self._labels(pod)
         if isinstance(labels, str):
             self._hold(pod, labels)
@@ -147,11 +152,13 @@ class _Sorter:
 
     def _apply(self, rule: Rule, verdict: Verdict) -> None:
         pod = verdict.pod
-        if rule.behavior is Behavior.SKIP:
-            self.staying.append(pod.uid)
+        if rule.problem:
+            self._travel(pod, rule, blockers.unreadable(pod, str(rule), rule.problem))
+        elif rule.behavior is Behavior.SKIP:
+            self._keep(Verdict(pod, Fate.STAYS, (f"skipping Pods by {rule}",)))
         elif rule.behavior is Behavior.WAIT_COMPLETED:
             if not is_finished(pod):
-                self._travel(pod, rule, blockers.running(pod, rule.name))
+                self._travel(pod, rule, blockers.running(pod, str(rule), object=rule.by))
         elif verdict.fate is Fate.REFUSED and self._is_unknown(pod):
             self._hold(pod, verdict.problem)
         elif verdict.fate is Fate.REFUSED:
@@ -185,10 +192,13 @@ class _Sorter:
         lacking = []
         if self._asks_for_daemon_set(pod) and _daemon_set_key(pod) not in self.daemon_sets:
             lacking.append(Question("daemonset", _daemon_set_key(pod)))
-        if self.policy.asks_for_namespaces and pod.namespace not in self.namespaces:
+        if self._asks_for_namespace(pod) and pod.namespace not in self.namespaces:
             lacking.append(Question("namespace", pod.namespace))
         self.questions += lacking
         return bool(lacking)
+
+    def _asks_for_namespace(self, pod: Pod) -> bool:
+        return self.policy.asks_for_namespaces and wish_of(pod) is None
 
     def _asks_for_daemon_set(self, pod: Pod) -> bool:
         return belongs_to_daemon_set(pod) and not is_finished(pod) and not is_spared(pod, self.policy.filters)

@@ -41,6 +41,7 @@ from haulout.history import survey
 from haulout.history.record import MAINTENANCE_RECORDS, MOST_ENTRIES, STANDING, Content, Note, Record
 from haulout.kube import discovery, patches
 from haulout.kube.client import Client
+from haulout.kube.meters import HISTORY
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.patches import Operation, Patch
 from haulout.kube.queue import Queue
@@ -125,7 +126,7 @@ class Keeper:
         self._complained_of: type[KubeError] | None = None
         self._writing: dict[str, asyncio.Lock] = {}
         self._queue: Queue[str] = Queue(
-            self._work, clock=client.clock, random=client.random, workers=_WORKERS, name="history"
+            self._work, clock=client.clock, random=client.random, workers=_WORKERS, meters=client.meters, name="history"
         )
 
     @property
@@ -176,10 +177,14 @@ class Keeper:
         if known is None or known.uid != node.uid:
             known = waiting[node.name] = _Waiting(node.uid)
         known.notes += notes
-        self.dropped += max(len(known.notes) - MOST_ENTRIES, 0)
+        self._drop(max(len(known.notes) - MOST_ENTRIES, 0))
         del known.notes[:-MOST_ENTRIES]
         if len(waiting) > _MOST_NODES:
-            self.dropped += len(waiting.pop(next(iter(waiting))).notes)
+            self._drop(len(waiting.pop(next(iter(waiting))).notes))
+
+    def _drop(self, number: int) -> None:
+        self.dropped += number
+        self._client.meters.dropped.add(HISTORY, amount=number)
 
     async def _hurry(self, nodes: Collection[str], within: timedelta) -> None:
         try:
@@ -268,7 +273,7 @@ class Keeper:
         try:
             await self._store(node, waiting.uid, notes)
         except (GarbledAnswer, Invalid) as error:  # it would be so the next time
-            self.dropped += len(notes)
+            self._drop(len(notes))
             log.warning(
                 "what happened to node %s cannot be written down: %s; to begin anew: kubectl delete mr %s",
                 node,

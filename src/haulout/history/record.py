@@ -14,10 +14,10 @@ is in an annotation of the record: it outlives old entries, and a list of all re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from importlib import resources
 
 import msgspec
 
+from haulout.kube import shipped
 from haulout.kube.objects import Base, Object, RawObject
 from haulout.kube.resources import Resource
 
@@ -167,11 +167,7 @@ def is_told(note: Note, standing: Mapping[str, Stand]) -> bool:
 
 def definition() -> RawObject:
     """Return the CustomResourceDefinition."""
-    import yaml
-
-    text = resources.files(__package__).joinpath("maintenancerecords.yaml").read_text(encoding="utf-8")
-    found: RawObject = yaml.safe_load(text)
-    return found
+    return shipped.definition(__package__, "maintenancerecords.yaml")
 
 
 def cut(text: str, longest: int) -> str:

@@ -9,20 +9,24 @@ decisions name. Everything that a successor needs is in the API server; what is 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from haulout.budget.away import Cause, orders_of
+from haulout.budget.away import Cause, is_away, orders_of
 from haulout.budget.limits import NO_BUDGET, Budget
 from haulout.budget.line import Line, Order
 from haulout.budget.room import Crowded, View, may_make_room
 from haulout.budget.slots import Slots
+from haulout.budget.tallies import Use, uses
 from haulout.core.backoff import Backoff
 from haulout.drain.keeper import Drains
+from haulout.drain.lasting import BLOCKED_AFTER
+from haulout.drain.tallies import Meter
 from haulout.errors import Conflict, HandOver, HauloutError, KubeError, LeadershipLost, NotFound
 from haulout.history.keeper import History, NoHistory
+from haulout.kinds.hold import HELD
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -38,8 +42,8 @@ from haulout.maintenance.resource import NODE_MAINTENANCES, ConditionType, NodeM
 from haulout.maintenance.restlessness import Restlessness
 from haulout.maintenance.seen import Decision, Seen, Stray
 from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us
-from haulout.maintenance.status import BLOCKED_AFTER, describe, is_said
-from haulout.maintenance.telling import Teller
+from haulout.maintenance.status import describe, is_said
+from haulout.maintenance.telling import WAITING, Teller
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +81,7 @@ class Controller:
         nodes: Cache[Node] | None = None,
         history: History | None = None,
         line: Line | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.settings = settings or Settings()
         self._recorder = Recorder(history or NoHistory())
@@ -90,10 +95,11 @@ class Controller:
             random=client.random,
             workers=_WORKERS,
             backoff=_BACKOFF,
+            meters=client.meters,
             name="NodeMaintenance",
         )
         self._sight = Sight(client, lease_namespace=self.settings.lease_namespace, nodes=nodes)
-        self._drains = Drains(client, changed=self._note_drain)
+        self._drains = Drains(client, changed=self._note_drain, meter=meter)
         self._performer = Performer(
             client,
             self._sight,
@@ -113,7 +119,7 @@ class Controller:
     async def run(self) -> None:
         """Work until cancelled; raises `HandOver` when another process should go on."""
         async with asyncio.TaskGroup() as group:
-            background = [group.create_task(_endless(run)) for run in (*self._sight.runs(), self._drains.run)]
+            background = [group.create_task(run()) for run in (*self._sight.runs(), self._drains.run)]
             end = self._line.subscribe(self._wake_waiting)
             try:
                 await self._performer.prepare()
@@ -133,11 +139,32 @@ class Controller:
             self._is_handing_over.set()
             raise HandOver(f"node {node} is to be drained by another process")
 
+    @property
+    def maintenances(self) -> Cache[NodeMaintenance]:
+        """All NodeMaintenances."""
+        return self._sight.maintenances.cache
+
     def use(self, budget: Budget) -> None:
         """Go on by this budget: who waits for room is looked at again, and who holds a node goes on."""
         self._budget = budget
         for maintenance in list(self._sight.maintenances.cache.all()):
             self._queue.add(maintenance.name)
+
+    def budget_uses(self) -> tuple[Use, ...]:
+        """Return how much of the budget is used, for metrics."""
+        sight, now = self._sight, self._clock.now()
+        return uses(self._budget, candidates=sight.candidates(), sizes=sight.sizes, now=now)
+
+    @property
+    def out_of_service(self) -> int:
+        """How many nodes are, as budgets see it."""
+        now = self._clock.now()
+        return sum(is_away(it, now) for it in self._sight.candidates())
+
+    @property
+    def in_line(self) -> int:
+        """How many orders wait for room."""
+        return len(self._line.orders())
 
     # Who is woken by what
 
@@ -298,6 +325,7 @@ class Controller:
         self._status_written_at.pop(name, None)
         self._restlessness.forget(name)
         self._performer.forget(name)
+        self._sight.forget(name)
         self._recorder.forget(name)
         self._line.leave(name)
         self._teller.forget(name)
@@ -329,7 +357,12 @@ class Controller:
             return decision.wakes_at
         self._teller.stands(seen, told_after=BLOCKED_AFTER)
         if decision.problem and decision.crowded is None:
-            self._teller.waits(seen.maintenance, problem=decision.problem, for_whom=decision.waits_for)
+            self._teller.waits(
+                seen.maintenance,
+                problem=decision.problem,
+                for_whom=decision.waits_for,
+                reason=WAITING if decision.hold is None else HELD,
+            )
         report = describe(seen, decision, lease_namespace=self.settings.lease_namespace)
         status_at = await self._tell_status(seen.maintenance, report.status)
         wakes = (decision.wakes_at, report.wakes_at, status_at)
@@ -373,7 +406,3 @@ def _may_wait_for_room(maintenance: NodeMaintenance) -> bool:
     told = maintenance.status.condition(ConditionType.WITHIN_BUDGET)
     is_waiting = told is not None and told.status == "False"
     return not maintenance.is_leaving and (is_waiting or not maintenance.status.phase)
-
-
-async def _endless(run: Callable[[], Awaitable[None]]) -> None:
-    await run()

@@ -7,7 +7,7 @@
 It does no input or output. Each step can be repeated, and none depends on one before it having been made by the same
 process: whoever takes over sees what there is and decides the same. In this order:
 
-    finalizer → look at the pods → first status → budget → lease → cordon, taints, label → conditions → drain
+    finalizer → look at the pods → first status → hold → budget → lease → cordon, taints, label → conditions → drain
 
 and back, once the object is deleted: stop the drain → give back what is ours on the node → lease → finalizer.
 """
@@ -15,7 +15,7 @@ and back, once the object is deleted: stop the drain → give back what is ours 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
-from haulout.drain import cordon, document
+from haulout.drain import cordon, document, machine_rules
 from haulout.drain.cordon import BadMark
 from haulout.drain.keeper import Kept
 from haulout.drain.lifecycle import Stage
@@ -23,6 +23,7 @@ from haulout.drain.memory import Checkpoint
 from haulout.drain.policy import Policy
 from haulout.drain.progress import Ending
 from haulout.errors import PolicyError
+from haulout.kinds.hold import holding
 from haulout.kube.locks import Standing
 from haulout.kube.objects import Node
 from haulout.maintenance.holding import (
@@ -63,6 +64,7 @@ RESTORED_AT_MOST_EVERY = timedelta(seconds=10)
 OBJECTION_LOOKED_AT_EVERY = timedelta(seconds=30)
 LOOKED_AT_EVERY = timedelta(minutes=10)  # what waits for others, though we are told when they act
 FIRST_LOOK_WITHIN = timedelta(seconds=5)  # at the pods, before a first status is written without them
+_FAR = timedelta(days=365)  # as good as for ever: until then it is looked at again anyway
 _A_MOMENT = timedelta(seconds=1)  # a lease is in force up to and with the last instant of its time
 _MOST_UNFINISHED = 99  # percent
 LEASE_LOST = "Lost"  # the reason of the condition Leased
@@ -112,11 +114,11 @@ def failure_that_stays(maintenance: NodeMaintenance) -> Failure | None:
 
 def _begin(seen: Seen) -> Decision:
     maintenance = seen.maintenance
+    policy, problem = _policy(seen)
     if FINALIZER not in maintenance.metadata.finalizers:
-        return Decision(step=AddFinalizer())
+        return _about_the_first_look(seen, policy) or Decision(step=AddFinalizer())
     if decision := _about_another_node(seen):
         return decision
-    policy, problem = _policy(maintenance)
     if not maintenance.status.phase:
         return _about_the_first_status(seen, policy)
     if not maintenance.node:
@@ -134,21 +136,28 @@ def _about_another_node(seen: Seen) -> Decision | None:
     return let_go_of_strays(seen)
 
 
-def _policy(maintenance: NodeMaintenance) -> tuple[Policy, str]:
-    """Return the policy; if it makes no sense, one that nobody uses, and what is wrong with it."""
+def _policy(seen: Seen) -> tuple[Policy, str]:
+    """Return the policy for this node; if it makes no sense, one that nobody uses, and what is wrong with it."""
     try:
-        return policy_of(maintenance), ""
+        policy = policy_of(seen.maintenance)
     except PolicyError as error:
         return _USUAL, str(error)
+    return policy if seen.node is None else machine_rules.honoured(policy, seen.node), ""
+
+
+def _about_the_first_look(seen: Seen, policy: Policy) -> Decision | None:
+    """Look at the pods of a node, and touch none, while all else is got ready: that takes a connection of its own."""
+    is_new = not seen.maintenance.status.phase and seen.node is not None and seen.maintenance.node
+    return Decision(step=StartDrain(policy, None)) if is_new and seen.drain is None else None
 
 
 def _about_the_first_status(seen: Seen, policy: Policy) -> Decision:
     """Tell with the first status which pods are there: they are counted before any of them leaves."""
+    if decision := _about_the_first_look(seen, policy):
+        return decision
     drain = seen.drain
-    if seen.node is None or not seen.maintenance.node:
+    if seen.node is None or drain is None:
         return Decision(step=Accept())
-    if drain is None:
-        return Decision(step=StartDrain(policy, None))
     until = drain.progress.started + FIRST_LOOK_WITHIN
     if not drain.progress.is_known and not drain.progress.trouble and seen.now < until:
         return Decision(wakes_at=until)
@@ -169,6 +178,7 @@ def _go_on(seen: Seen, node: Node, policy: Policy, failure: Failure | None) -> D
     return (
         _about_the_drain(seen, node, policy, failure)
         or _about_others(seen, node)
+        or _about_a_hold(seen, node)
         or _about_the_budget(seen, node)
         or _about_the_lease(seen, node)
         or _about_the_node(seen, node)
@@ -206,6 +216,22 @@ def _about_others(seen: Seen, node: Node) -> Decision | None:
     problem = f"node {node.name} is already in maintenance by NodeMaintenance {first.name}{how}"
     return Decision(
         problem=f"{problem}: this one goes on when that is deleted", waits_for=f"NodeMaintenance {first.name}"
+    )
+
+
+def _about_a_hold(seen: Seen, node: Node) -> Decision | None:
+    """Wait, without a hand on the node, its lease or the budget, while a person keeps maintenance off it."""
+    hold = holding(node, now=seen.now)
+    if hold is None or owner_name(seen.maintenance) in owners(node):
+        return None
+    if _is_under_way(seen.drain):
+        return Decision(step=StopDrain())
+    if seen.lease is not None and seen.tenure.is_ours:
+        return Decision(step=ReleaseLease(seen.lease))
+    whom = f"{hold.by}, who holds node {node.name}" if hold.by else f"whoever holds node {node.name}"
+    ends_soon = hold.until is not None and hold.until - seen.now < _FAR
+    return Decision(
+        problem=f"node {node.name} is {hold}", waits_for=whom, wakes_at=hold.until if ends_soon else None, hold=hold
     )
 
 

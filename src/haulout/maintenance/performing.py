@@ -16,13 +16,13 @@ from haulout.errors import AlreadyExists, Conflict, Forbidden, KubeError, Leader
 from haulout.kube import leases, locks
 from haulout.kube.client import Client
 from haulout.kube.objects import Lease, Node, RawObject
-from haulout.kube.patches import merge_patch, strategic_patch
+from haulout.kube.patches import node_patch, strategic_patch
 from haulout.kube.resources import LEASES, NAMESPACES, NODES
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance import steps
 from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, NodeMaintenance, Status
 from haulout.maintenance.seen import Decision, Seen
-from haulout.maintenance.sight import MaintenanceGone, Sight
+from haulout.maintenance.sight import Sight
 from haulout.maintenance.status import change_of, describe
 from haulout.maintenance.telling import Teller
 
@@ -84,7 +84,7 @@ class Performer:
     async def write_status(self, maintenance: NodeMaintenance, status: Status) -> NodeMaintenance:
         """Write the status, if it is another one."""
         change = change_of(maintenance, status, now=self._client.clock.now())
-        return maintenance if change is None else await self._patch(maintenance, change, subresource="status")
+        return maintenance if change is None else await self._sight.patch(maintenance, change, subresource="status")
 
     def may_publish(self) -> bool:
         """Tell whether to write conditions of nodes: not for a while after we were told that we may not."""
@@ -129,17 +129,7 @@ class Performer:
 
     async def _set_finalizers(self, maintenance: NodeMaintenance, finalizers: tuple[str, ...]) -> NodeMaintenance:
         basis = {"uid": maintenance.uid, "resourceVersion": maintenance.resource_version}
-        return await self._patch(maintenance, {"metadata": basis | {"finalizers": finalizers or None}})
-
-    async def _patch(
-        self, maintenance: NodeMaintenance, change: RawObject, *, subresource: str = ""
-    ) -> NodeMaintenance:
-        patch = merge_patch(change)
-        try:
-            changed = await self._client.patch(NODE_MAINTENANCES, maintenance.name, patch, subresource=subresource)
-        except NotFound:
-            raise MaintenanceGone from None
-        return self._sight.maintenances.note(changed)
+        return await self._sight.patch(maintenance, {"metadata": basis | {"finalizers": finalizers or None}})
 
     # The node and its lease
 
@@ -152,7 +142,7 @@ class Performer:
             maintenance = confirmed
             if not await self._has_slot(maintenance, _present(seen)):
                 return maintenance
-        node = self._sight.nodes.note(await self._client.patch(NODES, maintenance.node, merge_patch(change)))
+        node = self._sight.nodes.note(await self._client.patch(NODES, maintenance.node, node_patch(change)))
         if not is_first:
             self.restored_at[maintenance.name] = self._client.clock.now()
             self._teller.restores(maintenance, node)
@@ -177,7 +167,7 @@ class Performer:
             case steps.Publish():
                 await self._publish(seen.maintenance, step)
             case steps.Release(name, change):
-                node = self._sight.nodes.note(await self._client.patch(NODES, name, merge_patch(change)))
+                node = self._sight.nodes.note(await self._client.patch(NODES, name, node_patch(change)))
                 self._teller.gives_back(seen.maintenance, node)
                 if self._view(seen.maintenance) is not None:
                     await self._slots.give_back(node)
@@ -200,18 +190,18 @@ class Performer:
             maintenance = await self._sight.confirmed(maintenance)
             if maintenance.is_leaving:
                 return maintenance
-        taken = self._sight.leases.note(await self._taken_lease(_present(seen)))
+        taken = self._sight.leases.note(await self._taken_lease(_present(seen), looks_new=seen.lease is None))
         if taken.spec.holder_identity == node_lease.HOLDER:
             self.leased_at[maintenance.name] = self._client.clock.now()
         return maintenance
 
-    async def _taken_lease(self, node: Node) -> Lease:
+    async def _taken_lease(self, node: Node, *, looks_new: bool) -> Lease:
         """Take the lease, or return whose it is."""
         try:
-            return await self._acquired_lease(node)
+            return await self._acquired_lease(node, looks_new=looks_new)
         except NotFound:
             await self._make_namespace()
-            return await self._acquired_lease(node)
+            return await self._acquired_lease(node, looks_new=looks_new)
         except LockHeld:  # our copy was too old to show that
             name = node_lease.name_of(node.name)
             found = await leases.find(self._client, name, namespace=self._lease_namespace)
@@ -219,7 +209,7 @@ class Performer:
                 raise
             return found
 
-    async def _acquired_lease(self, node: Node) -> Lease:
+    async def _acquired_lease(self, node: Node, *, looks_new: bool) -> Lease:
         return await locks.acquire(
             self._client,
             node_lease.name_of(node.name),
@@ -227,6 +217,7 @@ class Performer:
             holder=node_lease.HOLDER,
             duration=node_lease.DURATION,
             owner=node_lease.owner_of(node),
+            looks_new=looks_new,
         )
 
     async def _make_namespace(self) -> None:

@@ -9,10 +9,10 @@ As everywhere, a struct names what is read here; the schema of all of it is `nod
 
 from datetime import datetime
 from enum import StrEnum
-from importlib import resources
 
 import msgspec
 
+from haulout.kube import shipped
 from haulout.kube.objects import Base, Condition, Metadata, Object, RawObject
 from haulout.kube.resources import Resource
 
@@ -147,6 +147,6 @@ NODE_MAINTENANCES = Resource(
 )
 
 
-def definition() -> str:
-    """Return the CustomResourceDefinition, as YAML."""
-    return resources.files(__package__).joinpath("nodemaintenances.yaml").read_text(encoding="utf-8")
+def definition() -> RawObject:
+    """Return the CustomResourceDefinition."""
+    return shipped.definition(__package__, "nodemaintenances.yaml")

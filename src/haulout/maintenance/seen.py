@@ -6,6 +6,7 @@ from enum import StrEnum
 
 from haulout.budget.room import Crowded
 from haulout.drain.keeper import Kept
+from haulout.kinds.hold import Hold
 from haulout.kube.objects import Lease, Node
 from haulout.maintenance.lease import Tenure, tenure
 from haulout.maintenance.resource import NodeMaintenance
@@ -75,3 +76,4 @@ class Decision:
     lease_lost_since: datetime | None = None
     lease_failures: int = 0
     crowded: Crowded | None = None  # the budget for which it waits
+    hold: Hold | None = None  # the person for whom it waits

@@ -1,45 +1,56 @@
 """What the controller sees: maintenances, nodes and leases, from caches in which our own writes already count.
 
-A copy may be old. What is missing in it is asked for, and whoever is about to take a node asks the server itself
+A copy may be old. What is missing in it is asked for, and whoever is about to take a node hears from the server itself
 whether its maintenance is still wanted (`confirmed`).
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Collection, Coroutine
 from datetime import timedelta
+from typing import Any
 
 from haulout.budget.away import may_count, orders_of
 from haulout.budget.limits import Group
 from haulout.budget.room import Sizes
 from haulout.drain import cordon
 from haulout.errors import HauloutError, KubeError, NotFound
+from haulout.kinds import hold
+from haulout.kinds.clusterapi import DRAIN_RULES
 from haulout.kube import leases
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
 from haulout.kube.compact import compact_nodes
 from haulout.kube.follow import Selection
 from haulout.kube.fresh import Fresh
-from haulout.kube.objects import Lease, Node
+from haulout.kube.objects import Lease, Node, RawObject
+from haulout.kube.patches import merge_patch
 from haulout.kube.resources import LEASES, NODES
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
 
 log = logging.getLogger(__name__)
 
-_BY_NODE = "node"
+BY_NODE = "node"
 _BY_HOLDER = "holder"
 _BY_SERVICE = "service"
 _OUT = "out"
 _LONGEST_NAME = 253
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SYNCED_WITHIN = timedelta(seconds=10)
+_A_MOMENT = timedelta(seconds=1)
 
 
 def node_cache(client: Client) -> Cache[Node]:
     """Return a copy of all nodes, in which those that maintenances hold are found; others may read it, too."""
-    return Cache(client, Selection(NODES), row=compact_nodes(), indexes={_BY_HOLDER: orders_of, _BY_SERVICE: _service})
+    row = compact_nodes(alike=(DRAIN_RULES,))
+    return Cache(client, Selection(NODES), row=row, indexes={_BY_HOLDER: orders_of, _BY_SERVICE: _service})
+
+
+def out_of_service(nodes: Cache[Node]) -> Collection[Node]:
+    """Return the nodes in such a copy that are out of service, or may be."""
+    return nodes.by(_BY_SERVICE, _OUT)
 
 
 class MaintenanceGone(HauloutError):
@@ -52,14 +63,15 @@ class Sight:
     def __init__(self, client: Client, *, lease_namespace: str, nodes: Cache[Node] | None = None) -> None:
         self._client = client
         self._lease_namespace = lease_namespace
-        by_node = {_BY_NODE: _node_of}
+        self._told: dict[str, tuple[str, float]] = {}  # by maintenance: its uid, and when it was asked for last
+        by_node = {BY_NODE: _node_of}
         self.maintenances = Fresh(Cache(client, Selection(NODE_MAINTENANCES), row=as_is, indexes=by_node))
         self._has_own_nodes = nodes is None
         self.nodes = Fresh(node_cache(client) if nodes is None else nodes)
         self.sizes = Sizes(self.nodes.cache.all)
         self.leases = Fresh(Cache(client, Selection(LEASES, namespace=lease_namespace), row=as_is))
 
-    def runs(self) -> tuple[Callable[[], Awaitable[None]], ...]:
+    def runs(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
         """Return what must run for as long as anything is looked at."""
         own = (self.nodes.cache.run,) if self._has_own_nodes else ()
         return self.maintenances.cache.run, *own, self.leases.cache.run
@@ -76,16 +88,44 @@ class Sight:
 
     def maintenances_of(self, node: str) -> tuple[NodeMaintenance, ...]:
         """Return the maintenances of a node."""
-        return tuple(self.maintenances.cache.by(_BY_NODE, node))
+        return tuple(self.maintenances.cache.by(BY_NODE, node))
 
     async def confirmed(self, maintenance: NodeMaintenance) -> NodeMaintenance:
-        """Return a maintenance as the server has it right now."""
+        """Return a maintenance as the server had it a moment ago at most, by the answer to a write of ours if need be.
+
+        A copy may be of any age. An answer that is no older than another one could be on its way is as good as that.
+        """
+        uid, told_at = self._told.get(maintenance.name, ("", 0.0))
+        if uid != maintenance.uid or self._client.clock.monotonic() - told_at > _A_MOMENT.total_seconds():
+            return await self._asked(maintenance)
+        found = self.maintenances.get(maintenance.name)
+        if found is None or found.uid != maintenance.uid:
+            raise MaintenanceGone
+        return found
+
+    async def patch(self, maintenance: NodeMaintenance, change: RawObject, *, subresource: str = "") -> NodeMaintenance:
+        """Change a maintenance, and return what the server made of it."""
+        asked_at, patch = self._client.clock.monotonic(), merge_patch(change)
+        try:
+            changed = await self._client.patch(NODE_MAINTENANCES, maintenance.name, patch, subresource=subresource)
+        except NotFound:
+            raise MaintenanceGone from None
+        self._told[changed.name] = changed.uid, asked_at
+        return self.maintenances.note(changed)
+
+    def forget(self, name: str) -> None:
+        """Forget a maintenance."""
+        self._told.pop(name, None)
+
+    async def _asked(self, maintenance: NodeMaintenance) -> NodeMaintenance:
+        asked_at = self._client.clock.monotonic()
         try:
             found = await self._client.get(NODE_MAINTENANCES, maintenance.name)
         except NotFound:
             raise MaintenanceGone from None
         if found.uid != maintenance.uid:
             raise MaintenanceGone
+        self._told[found.name] = found.uid, asked_at
         return self.maintenances.note(found)
 
     async def refresh(self, maintenance: NodeMaintenance) -> NodeMaintenance:
@@ -96,7 +136,7 @@ class Sight:
                 self.nodes.note(await self._client.get(NODES, known.name))
             except NotFound:
                 self.nodes.note_gone(known)
-        return await self.confirmed(maintenance)
+        return await self._asked(maintenance)
 
     async def node(self, name: str) -> Node | None:
         """Return a node; None if there is none, which the server itself has said."""
@@ -142,7 +182,7 @@ class Sight:
 
     def candidates(self) -> list[Node]:
         """Return the nodes that are out of service, or may be."""
-        return list(self.nodes.cache.by(_BY_SERVICE, _OUT))
+        return list(out_of_service(self.nodes.cache))
 
     def size(self, group: Group) -> int:
         """Return how many nodes there are in a group."""
@@ -166,7 +206,8 @@ def changed_for_us(old: Node | None, new: Node | None) -> bool:
 def _of_interest(node: Node) -> tuple[object, ...]:
     conditions = tuple((it.type, it.status) for it in node.status.conditions)
     metadata = node.metadata
-    return node.uid, node.spec, metadata.labels, metadata.annotations.get(cordon.MARK), conditions
+    annotations = tuple(map(metadata.annotations.get, (cordon.MARK, hold.ANNOTATION, DRAIN_RULES)))
+    return node.uid, node.spec, metadata.labels, annotations, conditions
 
 
 def _node_of(maintenance: NodeMaintenance) -> tuple[str, ...]:

@@ -14,8 +14,10 @@ import msgspec
 from haulout.drain import cordon
 from haulout.drain.blockers import fields_of
 from haulout.drain.cordon import BadMark
+from haulout.drain.lasting import BLOCKED_AFTER
 from haulout.drain.progress import PodProgress, Progress, Standing, State
 from haulout.drain.words import some
+from haulout.kinds.hold import HELD
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import difference
 from haulout.maintenance import lease
@@ -34,7 +36,6 @@ from haulout.maintenance.resource import (
 from haulout.maintenance.seen import Cause, Decision, Seen
 
 BUDGET_USED_UP = "BudgetUsedUp"  # the reason of the condition WithinBudget
-BLOCKED_AFTER = timedelta(seconds=30)  # what stands in the way so long is told as an error, too
 _MOST_BLOCKERS = 50
 _MINUTE = timedelta(minutes=1)
 
@@ -73,7 +74,7 @@ def describe(seen: Seen, decision: Decision, *, error: str = "", lease_namespace
         conditions=()
         if _is_to_be_adopted(seen, decision)
         else tuple(_conditions(seen, decision, phase, error, lease_namespace)),
-        blockers=(*_crowding(seen, decision), *map(_blocker, standing[:_MOST_BLOCKERS])),
+        blockers=(*_held(seen, decision), *_crowding(seen, decision), *map(_blocker, standing[:_MOST_BLOCKERS])),
         drain=said.drain if progress is None else _drain(seen, phase, progress),
     )
     lasting_since = [it.since for it in standing if not it.blocker.is_progress]
@@ -180,6 +181,20 @@ def _crowding(seen: Seen, decision: Decision) -> Iterable[StatusBlocker]:
         reason=str(crowded),
         advice="it begins by itself when there is room",
         since=told.last_transition_time if told is not None and is_told else seen.now,
+    )
+
+
+def _held(seen: Seen, decision: Decision) -> Iterable[StatusBlocker]:
+    """Yield the hold that stands in the way of the maintenance as a whole."""
+    if decision.hold is None:
+        return
+    before = next((it for it in seen.maintenance.status.blockers if it.kind == HELD), None)
+    yield StatusBlocker(
+        kind=HELD,
+        object=f"hold of {decision.hold.by}" if decision.hold.by else "hold",
+        reason=str(decision.hold),
+        advice=f"to let it begin: haulout release {seen.maintenance.node}",
+        since=_whole(seen.now) if before is None else before.since,
     )
 
 
@@ -297,6 +312,8 @@ def _drained(seen: Seen, decision: Decision, phase: Phase, error: str) -> tuple[
         return True, "DrainCompleted", why or (said.message if said else "no pods are left that were to leave")
     if error:
         return False, "Retrying", f"is tried again: {error}"
+    if decision.hold is not None:
+        return False, HELD, decision.problem
     if decision.problem or drain is None or drain.is_waiting:
         return False, "Waiting", f"waits for {decision.waits_for or 'its turn'}"
     progress = drain.progress

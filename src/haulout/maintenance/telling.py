@@ -20,6 +20,9 @@ from haulout.maintenance.seen import Seen
 log = logging.getLogger(__name__)
 
 
+WAITING = "MaintenanceWaiting"  # the reason of events
+
+
 class _Event(NamedTuple):
     type: EventType
     reason: str
@@ -56,11 +59,11 @@ class Teller:
             # Scripts of the Node Maintenance Operator's users look for these words.
             self._log(maintenance, "Reconciling with fixed duration: the node is not drained yet")
 
-    def waits(self, maintenance: NodeMaintenance, *, problem: str, for_whom: str) -> None:
+    def waits(self, maintenance: NodeMaintenance, *, problem: str, for_whom: str, reason: str = WAITING) -> None:
         """Tell once for whom or what a maintenance waits."""
         if self._is_new(maintenance.name, "waits", for_whom):
             self._log(maintenance, f"waits for {for_whom}: {problem}")
-            self._tell(maintenance, _Event("Warning", "MaintenanceWaiting", problem, "Wait"))
+            self._tell(maintenance, _Event("Warning", reason, problem, "Wait"))
 
     def waits_for_room(self, maintenance: NodeMaintenance, crowded: Crowded | None) -> None:
         """Tell that the budget has no room for a maintenance; None: that it has."""

@@ -92,6 +92,9 @@ def test_whoever_takes_a_node_is_recognised_by_what_they_leave_on_it() -> None:
     assert orders_of(by_order) == ("patch",)
     assert why(by_order, NOW) == "NodeMaintenance patch"
     assert why(by_profile, NOW) == "in maintenance by a profile"
+    with_its_host = held_by("ESX")
+    assert is_taken(with_its_host)
+    assert why(with_its_host, NOW) == "shut down for its ESX host"
 
 
 @pytest.mark.parametrize(

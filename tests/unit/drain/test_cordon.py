@@ -102,7 +102,7 @@ def test_a_cordon_lasts_until_its_last_owner_has_left() -> None:
     both = after(first, acquire(first, "profile/b", other, now=NOW))
     only_b = after(both, release(both, "nm/a"))
     assert only_b.spec.unschedulable
-    assert only_b.spec.taints == other.taints
+    assert only_b.spec.taints == (UNSCHEDULABLE, *other.taints)
     assert only_b.metadata.labels == {"zone": "a"}
     assert after(only_b, release(only_b, "profile/b")) == node
 
@@ -216,7 +216,7 @@ def test_owners_that_are_no_more_can_be_let_go_for() -> None:
     left = after(two, uncordon_by_hand(two, without=["nm/a"]))
     assert left.spec.unschedulable
     assert left.metadata.labels == {"zone": "a", "b": "1"}
-    assert left.spec.taints == (FOREIGN,)
+    assert left.spec.taints == (UNSCHEDULABLE, FOREIGN)
     assert after(two, uncordon_by_hand(two, without=["nm/a", "nm/b", "nm/c"])) == a_node(taints=[FOREIGN])
 
 
@@ -258,3 +258,14 @@ def test_a_node_with_a_mark_is_not_adopted_again() -> None:
     both = after(held, acquire(held, "nm/b", MEDIK8S, now=NOW, adopting=True))
     alone = after(both, release(both, "nm/a"))
     assert after(alone, release(alone, "nm/b")) == node, "it was cordoned before"
+
+
+def test_while_another_holds_a_node_the_taint_of_kubernetes_itself_stays() -> None:
+    """It would come back at once: two who took turns with it wrote the node thousands of times a second."""
+    node = a_node()
+    one = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    two = after(one, acquire(one, "profile/os", Wishes(), now=NOW))
+    left = after(two, release(two, "nm/a"))
+    assert left.spec.taints == (UNSCHEDULABLE,)
+    assert acquire(left, "profile/os", Wishes(), now=NOW) is None
+    assert after(left, release(left, "profile/os")) == node

@@ -45,6 +45,32 @@ async def test_a_node_is_empty_as_soon_as_its_slowest_pod_has_ended(clock: Clock
         assert len(town.line.requests) <= 1.5 * 20
 
 
+async def test_while_pods_only_have_to_go_changes_are_looked_at_together(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 20, on="n1", stop=25)
+        drain = town.new_drain("n1")
+        running = town.start(drain)
+        await town.until(lambda: drain.progress.leaving == 20)
+        town.told.clear()
+        for name in town.names(on="n1"):
+            town.api.remove("pods", name, SHOP)
+            await clock.sleep(SECOND / 20)
+        assert (await running).is_drained
+        assert len(town.told) <= 6
+
+
+async def test_the_next_wave_and_the_end_come_the_moment_the_last_pod_has_gone(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 5, on="n1", stop=lambda number: 5 + number / 50, priority=1)
+        await town.run_pods("db", 5, on="n1", stop=lambda number: 5 + number / 50, priority=2)
+        assert (await town.drain("n1", replace(NMO, order=Order(by_priority=True)))).is_drained
+        gone = {it.key: it.at for it in town.api.history if it.kind.plural == "pods" and it.after is None}
+        asked = [it.at for it in town.api.history if it.verb == "evict" and "db" in it.key]
+        moment = timedelta(milliseconds=10)
+        assert max(asked) < max(at for key, at in gone.items() if "web" in key) + moment
+        assert clock.now() < max(gone.values()) + moment
+
+
 async def test_an_empty_node_is_drained_after_one_watch_and_one_list(clock: Clock) -> None:
     async with a_town(clock, "n1") as town:
         assert (await town.drain("n1")).is_drained

@@ -386,7 +386,7 @@ def test_a_drain_that_dies_at_any_write_is_brought_to_the_same_end(*, with_contr
     async def program(client: Client) -> None:
         await Drain(client, "n1", BY_REQUEST).run()
 
-    writes = survives_crashes(story(with_controller=with_controller), operator=program, compare=left)
+    writes = survives_crashes(story(with_controller=with_controller), operator=program, compare=left, inward=True)
     assert writes >= 6
 
 

@@ -355,7 +355,7 @@ def test_labels_of_namespaces_are_asked_for_and_hold_up_only_their_pods() -> Non
 def test_a_rule_that_keeps_a_pod_makes_its_refusal_void() -> None:
     keep = Rule(name="keep", pods=parse("app=bare"), behavior=Behavior.SKIP)
     plan = look(a_pod("bare", owner="", app="bare"), policy=Policy(rules=(keep,)))
-    assert (plan.ending, plan.progress.warning) == (Ending.DRAINED, "")
+    assert (plan.ending, plan.progress.warning) == (Ending.DRAINED, "skipping Pods by rule keep: shop/bare")
 
 
 def test_pods_that_are_not_selected_are_not_the_drains_business() -> None:

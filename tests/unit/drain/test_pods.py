@@ -6,11 +6,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from haulout.core.clock import Clock
-from haulout.drain.pods import BY_NODE, Presence, SharedPods, WatchedPods, by_node
-from haulout.kube.cache import Cache, as_is
-from haulout.kube.follow import Selection
+from haulout.drain.pods import Presence, WatchedPods
 from haulout.kube.objects import ListMetadata, Page, Pod
-from haulout.kube.resources import PODS
 from support.draining import a_town
 
 
@@ -57,20 +54,25 @@ def names(presence: Presence) -> list[str]:
     return [f"{pod.name}@{pod.resource_version}" for pod in presence.pods()]
 
 
+def unheard(uid: str, *, is_gone: bool) -> None:
+    """Hear of nothing."""
+    del uid, is_gone
+
+
 def test_of_two_states_of_a_pod_the_newer_counts() -> None:
-    presence = Presence(Source(a_pod("a", 5), a_pod("b", 3)), changed=lambda: None)
+    presence = Presence(Source(a_pod("a", 5), a_pod("b", 3)), changed=unheard)
     presence.confirm(a_page(a_pod("a", 4), a_pod("b", 6), version=9))
     assert names(presence) == ["a@5", "b@6"]
 
 
 def test_what_a_list_lacks_is_gone_unless_it_is_newer_than_the_list() -> None:
-    presence = Presence(Source(a_pod("old", 3), a_pod("new", 12)), changed=lambda: None)
+    presence = Presence(Source(a_pod("old", 3), a_pod("new", 12)), changed=unheard)
     presence.confirm(a_page(version=9))
     assert names(presence) == ["new@12"]
 
 
 def test_a_pod_that_only_a_list_showed_is_there_until_the_next_list() -> None:
-    presence = Presence(Source(), changed=lambda: None)
+    presence = Presence(Source(), changed=unheard)
     presence.confirm(a_page(a_pod("missed", 3), version=9))
     assert names(presence) == ["missed@3"]
     presence.confirm(a_page(version=10))
@@ -80,7 +82,7 @@ def test_a_pod_that_only_a_list_showed_is_there_until_the_next_list() -> None:
 def test_a_pod_that_was_seen_to_go_does_not_come_back_with_an_old_list() -> None:
     rung: list[bool] = []
     source = Source(a_pod("a", 5))
-    presence = Presence(source, changed=lambda: rung.append(True))
+    presence = Presence(source, changed=lambda uid, *, is_gone: rung.append(is_gone and bool(uid)))
     with presence.following():
         source.lose(source.known[0])
     presence.confirm(a_page(a_pod("a", 5), version=5))
@@ -90,44 +92,11 @@ def test_a_pod_that_was_seen_to_go_does_not_come_back_with_an_old_list() -> None
 
 def test_another_pod_of_the_same_name_is_another_pod() -> None:
     source = Source(a_pod("a", 5))
-    presence = Presence(source, changed=lambda: None)
+    presence = Presence(source, changed=unheard)
     with presence.following():
         source.lose(source.known[0])
         source.known.append(a_pod("a", 8, uid="uid-second"))
     assert names(presence) == ["a@8"]
-
-
-async def test_drains_can_share_one_cache_and_open_no_watch_of_their_own(clock: Clock) -> None:
-    async with a_town(clock, "n1", "n2", "n3") as town:
-        for node in ("n1", "n2", "n3"):
-            await town.run_pods(f"on-{node}", 5, on=node)
-        cache: Cache[Pod] = Cache(
-            town.cluster.client("operator"), Selection(PODS), row=as_is, indexes={BY_NODE: by_node}
-        )
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(cache.run())
-            outcomes = await asyncio.gather(*(town.drain(it, pods=SharedPods(cache, it)) for it in ("n1", "n2")))
-            following.cancel()
-        assert [it.is_drained for it in outcomes] == [True, True]
-        assert len(town.names(on="n3")) == len(town.names()) == 5
-        assert not any(("watch", "true") in it.query for it in town.line.asked(method="GET"))
-
-
-async def test_a_shared_cache_that_is_old_delays_a_drain_and_does_not_mislead_it(clock: Clock) -> None:
-    """As that of an operator which is cut off from the server while its other connections work."""
-    async with a_town(clock, "n1") as town:
-        await town.run_pods("web", 3, on="n1", grace=5)
-        cache: Cache[Pod] = Cache(
-            town.cluster.client("operator"), Selection(PODS), row=as_is, indexes={BY_NODE: by_node}
-        )
-        async with asyncio.TaskGroup() as group:
-            following = group.create_task(cache.run())
-            await cache.wait_synced()
-            town.cluster.transport("operator").silence()
-            outcome = await asyncio.wait_for(town.drain("n1", pods=SharedPods(cache, "n1")), 60)
-            following.cancel()
-        assert outcome.is_drained
-        assert town.names() == []
 
 
 async def test_trouble_is_told(clock: Clock) -> None:

@@ -8,6 +8,7 @@ from haulout.drain.budgets import Pass
 from haulout.drain.policy import Behavior, Policy, Rule
 from haulout.drain.rehearsal import Rehearsal, rehearse
 from haulout.drain.requests import Lane
+from haulout.kube.resources import NODES
 from haulout.kube.selectors import parse
 from support.draining import Town, a_budget, a_town, a_workload, is_ready
 
@@ -17,7 +18,8 @@ NMO = Policy.like_nmo()
 async def tried(town: Town, *nodes: str, policy: Policy = NMO) -> Rehearsal:
     revision = town.api.revision
     before = len(town.api.history)
-    result = await rehearse(town.client, nodes, policy, lane=Lane(town.client))
+    there = [await town.client.get(NODES, name) for name in nodes]
+    result = await rehearse(town.client, there, policy, lane=Lane(town.client))
     written = [it for it in town.api.history[before:] if it.who == "drainer"]
     assert written == [], f"nothing changes after {revision}"
     return result

@@ -9,12 +9,14 @@ from itertools import pairwise
 from random import Random
 
 from haulout.core.clock import Clock
+from haulout.kinds.clusterapi import DRAIN_RULES
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.sandbox.apiserver import ApiServer
 from support.builders import a_pod
 from support.clusters import a_cluster
 from support.live import SandboxCluster
+from support.looking import is_leaving
 from support.maintaining import (
     DEFINITION,
     LEASES,
@@ -216,3 +218,18 @@ async def test_one_stuck_pod_delays_nobody(clock: Clock) -> None:
             )
         assert phase(cluster, "patch-n1") == "Running"
         assert is_taken(cluster, "n1")
+
+
+async def test_a_machine_drain_rule_that_comes_or_goes_counts_at_once(clock: Clock) -> None:
+    async with maintained(a_cluster(clock)).with_nodes(1).on_the_sandbox() as cluster:
+        await cluster.create(a_pod("shop/db", on="n1"))
+        keeps = '{"rules":[{"name":"jobs","behavior":"WaitCompleted"}]}'
+        await cluster.change("nodes", "n1", metadata={"annotations": {DRAIN_RULES: keeps}})
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await cluster.eventually(lambda: status(cluster).get("blockers"))
+        await cluster.pass_time(seconds=1)
+        cluster.pause("kubelets")  # so that nothing else wakes the operator
+        await cluster.pass_time(seconds=1)
+        await cluster.change("nodes", "n1", metadata={"annotations": {DRAIN_RULES: None}})
+        await cluster.eventually(lambda: is_leaving(cluster.get("pods", "shop/db")), within=timedelta(seconds=1))

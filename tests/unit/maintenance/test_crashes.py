@@ -174,10 +174,10 @@ STORIES: tuple[Callable[[Stage], Awaitable[None]], ...] = (
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda it: it.__name__)
 def test_a_maintenance_survives_a_crash_at_any_write(story: Callable[[Stage], Awaitable[None]]) -> None:
-    writes = survives_crashes(story, operator=operate, invariants=invariants(), counts=counts)
+    writes = survives_crashes(story, operator=operate, invariants=invariants(), counts=counts, inward=True)
     assert writes >= 10
 
 
 def test_what_another_operator_has_begun_survives_a_crash_at_any_write() -> None:
     theirs = [it for it in invariants() if not isinstance(it, OnlyOurCordonsLifted)]  # it was not we who cordoned
-    assert survives_crashes(taken_over, operator=operate, invariants=theirs, counts=counts) >= 8
+    assert survives_crashes(taken_over, operator=operate, invariants=theirs, counts=counts, inward=True) >= 8

@@ -60,8 +60,13 @@ LOOKED = a_drain("shop/cart", waiting=True)
 UNKNOWN = a_drain(waiting=True, is_known=False)
 
 ORDER: list[tuple[str, dict[str, Any], type[object]]] = [
-    ("its end is ours to allow", {"maintenance": NEW, "node": BARE, "lease": None, "drain": None}, steps.AddFinalizer),
-    ("pods are looked at", {"maintenance": KNOWN, "node": BARE, "lease": None, "drain": None}, steps.StartDrain),
+    ("pods are looked at", {"maintenance": NEW, "node": BARE, "lease": None, "drain": None}, steps.StartDrain),
+    (
+        "its end is ours to allow",
+        {"maintenance": NEW, "node": BARE, "lease": None, "drain": UNKNOWN},
+        steps.AddFinalizer,
+    ),
+    ("pods are looked at anew", {"maintenance": KNOWN, "node": BARE, "lease": None, "drain": None}, steps.StartDrain),
     ("the first status", {"maintenance": KNOWN, "node": BARE, "lease": None, "drain": LOOKED}, steps.Accept),
     ("the lease", {"node": BARE, "lease": None, "drain": LOOKED}, steps.TakeLease),
     ("the lease, half an hour later", {"lease": a_lease(age=timedelta(minutes=31))}, steps.TakeLease),

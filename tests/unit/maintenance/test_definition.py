@@ -15,7 +15,7 @@ from haulout.kube.objects import Base
 from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, NodeMaintenance, Spec, Status, definition
 from haulout.sandbox.apiserver import crds
 
-CRD: dict[str, Any] = yaml.safe_load(definition())
+CRD: dict[str, Any] = definition()
 VERSION = CRD["spec"]["versions"][0]
 SCHEMA = VERSION["schema"]["openAPIV3Schema"]
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.faults import FAULTS, Fault, mixture
+from haulout.sandbox.faults import Fault, mixture
 from support.builders import a_pod
 from support.clusters import a_cluster
 from support.live import SandboxCluster
@@ -23,6 +23,7 @@ from support.maintaining import (
     settles,
     succeeded,
 )
+from support.suffered import faults_for
 
 SLOW = a_pod("shop/slow", on="n1", act={"stop-seconds": "8"})
 
@@ -55,7 +56,7 @@ async def are_back(cluster: SandboxCluster) -> None:
     assert [it for it in names if not is_given_back(cluster, it) or has_lease(cluster, it)] == []
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=str)
+@pytest.mark.parametrize("fault", faults_for(0), ids=str)
 async def test_a_maintenance_comes_to_its_end_through_any_fault(clock: Clock, fault: Fault) -> None:
     async with a_shop(clock, is_dated="clock" in fault.name) as cluster:
         cluster.run(operate)

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from haulout.drain.blockers import Blocker, Kind
 from haulout.drain.cordon import MARK
+from haulout.drain.lasting import BLOCKED_AFTER
 from haulout.drain.progress import Ending, PodProgress, Standing, State
 from haulout.kube.objects import RawObject
 from haulout.maintenance.decision import decide
 from haulout.maintenance.resource import NodeMaintenance, Status
 from haulout.maintenance.seen import Cause, Decision, Failure, Seen
-from haulout.maintenance.status import BLOCKED_AFTER, change_of, describe
+from haulout.maintenance.status import change_of, describe
 from support.seeing import HOUR, NOW, RUNNING, a_drain, a_lease, a_maintenance, a_node, merged, seen
 
 SECOND = timedelta(seconds=1)

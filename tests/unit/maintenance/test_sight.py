@@ -1,0 +1,77 @@
+"""What is known of a maintenance before its node is taken: from the server itself, and no older than a moment."""
+
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.kube.client import Client
+from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
+from haulout.maintenance.sight import MaintenanceGone, Sight
+from haulout.sandbox.apiserver import ApiServer
+from support.interposed import Interposed
+from support.maintaining import DEFINITION, LEASES, NAME, a_maintenance
+
+SPEC = {"metadata": {"annotations": {"note": "written by us"}}}
+
+
+class Watched:
+    """A cluster with one maintenance, and somebody who sees to it by a copy that never changes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.api = ApiServer(clock, random=Random(1))
+        self.api.put(DEFINITION)
+        self.api.put(a_maintenance("n1"))
+        self.answers = Interposed()
+        self.client = Client(self.answers.on(self.api.transport("operator")), clock=clock, random=Random(1))
+        self.sight = Sight(self.client, lease_namespace=LEASES)
+
+    async def known(self) -> NodeMaintenance:
+        """Return it as it is; nobody noted that it was read."""
+        return await self.client.get(NODE_MAINTENANCES, NAME)
+
+    async def reads(self, maintenance: NodeMaintenance) -> int:
+        """Have it confirmed; return how many questions that took."""
+        before = len(self.answers.asked)
+        await self.sight.confirmed(maintenance)
+        return len(self.answers.asked) - before
+
+
+async def test_a_copy_is_not_believed(clock: Clock) -> None:
+    cluster = Watched(clock)
+    assert await cluster.reads(await cluster.known()) == 1
+
+
+async def test_what_the_server_has_just_told_is_not_asked_for_again(clock: Clock) -> None:
+    cluster = Watched(clock)
+    changed = await cluster.sight.patch(await cluster.known(), SPEC)
+    assert await cluster.reads(changed) == 0
+    await clock.sleep(timedelta(seconds=2))
+    assert await cluster.reads(changed) == 1
+    assert await cluster.reads(changed) == 0
+    cluster.sight.forget(NAME)
+    assert await cluster.reads(changed) == 1
+
+
+async def test_another_one_of_the_same_name_is_not_what_was_told_of(clock: Clock) -> None:
+    cluster = Watched(clock)
+    changed = await cluster.sight.patch(await cluster.known(), SPEC)
+    await cluster.client.delete(NODE_MAINTENANCES, NAME)
+    cluster.api.put(a_maintenance("n1"))
+    successor = await cluster.known()
+    assert successor.uid != changed.uid
+    assert await cluster.reads(successor) == 1
+    with pytest.raises(MaintenanceGone):
+        await cluster.sight.confirmed(changed)
+
+
+async def test_one_that_is_gone_is_not_confirmed(clock: Clock) -> None:
+    cluster = Watched(clock)
+    changed = await cluster.sight.patch(await cluster.known(), SPEC)
+    cluster.sight.maintenances.note_gone(changed)
+    with pytest.raises(MaintenanceGone):
+        await cluster.sight.confirmed(changed)
+    await cluster.client.delete(NODE_MAINTENANCES, NAME)
+    with pytest.raises(MaintenanceGone):
+        await cluster.sight.patch(changed, SPEC)
