@@ -17,6 +17,7 @@ from random import Random
 from haulout.core import duration
 from haulout.core.clock import Clock
 from haulout.errors import HauloutError
+from haulout.kube.meters import Meters
 from haulout.kube.queue import Queue
 from haulout.profiles.plugin import Answer, Outside, Question
 
@@ -48,6 +49,7 @@ class Answers:
         wake: Callable[[str], object],
         fails_on: Callable[[str], object] = lambda _: None,
         exists: Callable[[str], bool],
+        meters: Meters | None = None,
     ) -> None:
         self._outside = outside
         self._clock = clock
@@ -58,7 +60,7 @@ class Answers:
         self._asked: dict[Question, _Asked] = {}
         self._wants: dict[str, list[Question]] = {}
         self._queue: Queue[Question] = Queue(
-            self._see_to, clock=clock, random=random, workers=_AT_ONCE, name="questions"
+            self._see_to, clock=clock, random=random, workers=_AT_ONCE, meters=meters, name="questions"
         )
 
     async def run(self) -> None:
@@ -88,6 +90,11 @@ class Answers:
             asked.nodes[node] = None
             self._wants.setdefault(node, []).append(question)
         return asked.answer
+
+    def known(self, question: Question) -> Answer | None:
+        """Return the last answer to what somebody has asked, for one who does not want to be woken."""
+        asked = self._asked.get(question)
+        return None if asked is None else asked.answer
 
     def asked_every(self, node: str) -> timedelta | None:
         """Return how often the outside is asked for a node; None: it wants to know nothing."""

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from haulout.errors import HauloutError
 from haulout.kube.access import Permission, Refusal
 from haulout.profiles import permissions
-from haulout.profiles.model import Configuration, Member, Profile, StateConfig, Transition
+from haulout.profiles.model import Configuration, Member, Profile, StateConfig, Transition, needs_of
 from haulout.profiles.plugin import Check, Effect, Plugin, Scene, Trigger, Verdict, unknown
 
 EVENT = "PermissionsMissing"  # about the operator's namespace: what it lacks
@@ -57,7 +57,7 @@ def barred(configuration: Configuration, refused: Collection[Refusal], *, namesp
     maker = _Barring(refused, namespace)
     profiles = {name: maker.profile(it) for name, it in configuration.profiles.items()}
     found = replace(configuration, profiles=MappingProxyType(profiles))
-    return replace(found, needs=frozenset().union(*(plugin.needs for plugin in found.plugins())))
+    return replace(found, needs=needs_of(found.profiles.values()))
 
 
 def in_words(refused: Collection[Refusal]) -> str:

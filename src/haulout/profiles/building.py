@@ -37,8 +37,9 @@ from haulout.profiles.model import (
     Profile,
     StateConfig,
     Transition,
+    needs_of,
 )
-from haulout.profiles.plugin import DEFAULT_PROFILE, Need, State
+from haulout.profiles.plugin import DEFAULT_PROFILE, State
 from haulout.profiles.reading import Reading, opened
 
 T = TypeVar("T")
@@ -51,10 +52,16 @@ _UNUSED = timedelta(minutes=1)  # nobody asks the outside
 
 
 def build(
-    data: bytes, registries: Registries, environ: Mapping[str, str], *, file: str, sections: Mapping[str, type]
+    data: bytes,
+    registries: Registries,
+    environ: Mapping[str, str],
+    *,
+    file: str,
+    sections: Mapping[str, type],
+    opens_files: bool = True,
 ) -> Loaded:
     """Return the configuration that a file holds; raises `ConfigErrors`."""
-    root, reading = opened(data, file=file, environ=environ)
+    root, reading = opened(data, file=file, environ=environ, opens_files=opens_files)
     found = {
         name: reading.read(cls, root.get(name) if isinstance(root, MappingValue) else None, key=name)
         for name, cls in sections.items()
@@ -107,7 +114,9 @@ class _Builder:
         notifications = self._instances(instances.notify, "notify", self._registries.notifications, self._notification)
         triggers = self._instances(instances.trigger, "trigger", self._registries.triggers, self._plugin)
         chains = _Chains(self._reading, checks, notifications, triggers)
-        profiles = {DEFAULT_PROFILE: Profile(DEFAULT_PROFILE)}
+        # Where profiles come and go with notices, a node without any is left as it is.
+        goes_by_notices = bool(layout.profiles) and all(it.on_notice for it in layout.profiles)
+        profiles = {} if goes_by_notices else {DEFAULT_PROFILE: Profile(DEFAULT_PROFILE)}
         for at, each in enumerate(layout.profiles):
             key = f"profiles[{at}]"
             self.places.note("profile", each.name, key, self._reading)
@@ -116,7 +125,7 @@ class _Builder:
             requeue=layout.intervals.requeue,
             label_filter=layout.dashboard.label_filter,
             profiles=MappingProxyType(profiles),
-            needs=frozenset().union(*map(_needs, profiles.values())),
+            needs=needs_of(profiles.values()),
             budget=_budget(layout.budget),
             sections=MappingProxyType(dict(sections)),
         )
@@ -235,18 +244,9 @@ def _budget(layouts: Iterable[LimitLayout]) -> Budget:
     return Budget(tuple(BudgetLimit(most=it.max, group_by=it.group_by, selector=it.selector) for it in layouts))
 
 
-def _needs(profile: Profile) -> frozenset[Need]:
-    chains: list[Iterable[Member[Any]]] = []
-    for state in profile.states.values():
-        chains += [state.enter, state.notify]
-        for way in state.transitions:
-            chains += [way.trigger, way.check.members]
-    return frozenset[Need]().union(*(getattr(member.plugin, "needs", ()) for chain in chains for member in chain))
-
-
 def _profile(layout: ProfileLayout, key: str, chains: _Chains) -> Profile:
     states = {state: _state(layout.state(state), path(key, state.value), chains) for state in State}
-    return Profile(layout.name, MappingProxyType(states), layout.selector)
+    return Profile(layout.name, MappingProxyType(states), layout.selector, on_notice=layout.on_notice)
 
 
 def _state(layout: StateLayout, key: str, chains: _Chains) -> StateConfig:

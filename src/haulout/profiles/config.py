@@ -46,13 +46,17 @@ def load(
     *,
     file: str | None = None,
     sections: Mapping[str, type] | None = None,
+    opens_files: bool = True,
 ) -> Loaded:
-    """Return what a file, or its content, says; `ConfigErrors` has all that is wrong with it."""
+    """Return what a file, or its content, says; `ConfigErrors` has all that is wrong with it.
+
+    Of files that it names it is told what is wrong with them, unless somebody wrote it who may not read them.
+    """
     from haulout.profiles.building import build
 
     name = file or (str(source) if isinstance(source, Path) else "maintenance.yaml")
     data = source if isinstance(source, bytes) else content_of(source, name)
-    return build(data, registries, environ, file=name, sections=sections or {})
+    return build(data, registries, environ, file=name, sections=sections or {}, opens_files=opens_files)
 
 
 def content_of(path: Path, name: str) -> bytes:

@@ -1,31 +1,23 @@
 """The profiles controller: for each node, take a step, perform it, and sleep until something could be different.
 
-The order in which a step is performed is what makes it safe to die at any instruction:
-
-1. What must be taken is taken, by compare-and-swap: slots of budgets, leases. A transition whose slot is not to be had
-   does not happen. Who has a slot already keeps it.
-2. What is changed elsewhere is changed. It can be repeated.
-3. The node is written, once, under the resourceVersion that the step rests on: labels, annotations, finalizers, cordon,
-   and the data that says where each profile stands. Either all of it is there, or none.
-4. What people are told is told: events, and notifications, which the data already says were sent: none is sent twice.
-   What happened is noted in the history, which a successor completes from the data.
-
-Steps that take something are made one at a time, each on what the one before it wrote. All others run side by side.
+How a step is taken, so that it is safe to die at any instruction, is `haulout.profiles.stepping`.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Protocol
 
 from haulout.budget.line import Line
+from haulout.drain.keeper import Kept
 from haulout.drain.ladder import Rung
-from haulout.errors import BadRequest, Conflict, Forbidden, HandOver, HauloutError, Invalid, LeadershipLost, NotFound
+from haulout.drain.tallies import Meter
+from haulout.errors import Conflict, HandOver, HauloutError, LeadershipLost, NotFound
 from haulout.history.keeper import History, NoHistory
+from haulout.kinds.clusterapi import DRAIN_RULES
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.compact import compact_nodes
@@ -33,17 +25,16 @@ from haulout.kube.follow import Selection
 from haulout.kube.objects import Node, Pod
 from haulout.kube.queue import Queue
 from haulout.kube.resources import NODES
-from haulout.profiles import begun, data, topics
-from haulout.profiles.attaching import attached
+from haulout.profiles import data, topics
 from haulout.profiles.info import NO_LABELS, Info, NodeInfo
-from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
 from haulout.profiles.performing import Performer
-from haulout.profiles.plugin import DATA_ANNOTATION, LOG_DETAILS_LABEL, Claim, LeaseClaim, NodeSight, Sights, State
+from haulout.profiles.plugin import NodeSight, Sights
 from haulout.profiles.recording import Recorder
 from haulout.profiles.shuffles import Shuffles
 from haulout.profiles.sights import NodeSights
-from haulout.profiles.steps import ProfileReport, Result, Sending, Subject
+from haulout.profiles.stepping import Stepper, Surroundings
+from haulout.profiles.steps import ProfileReport, Result, Trace
 from haulout.profiles.telling import Teller
 from haulout.profiles.waiting import Waiting
 
@@ -52,39 +43,10 @@ log = logging.getLogger(__name__)
 _MOST_STEPS = 20  # in a row: more would mean that profiles go in circles
 _WORKERS = 32
 _LAST_WORDS = timedelta(seconds=5)  # for notifications that are on their way when another is to go on
-_REFUSALS = BadRequest, Forbidden, Invalid  # trying again will not help, until somebody changes something
 
 
 class GoesInCircles(HauloutError):
     """Profiles whose checks pass again and again; the node is left alone for a while."""
-
-
-class Surroundings(Protocol):
-    """What there is beside nodes, and how people are told: what a configuration needs of it is followed."""
-
-    def use(self, configuration: Configuration) -> None:
-        """Follow what this configuration needs, and nothing else."""
-        ...
-
-    async def run(self) -> None:
-        """Follow it until cancelled."""
-        ...
-
-    def sights(self, node: str, nodes: NodeSights) -> Sights:
-        """Return what checks of a node see."""
-        ...
-
-    def asks_every(self, node: str) -> timedelta | None:
-        """Return how often the outside is asked for a node; None: it is not."""
-        ...
-
-    def post(self, sending: Sending, node: NodeSight) -> None:
-        """Send a notification; it is written down that it was sent."""
-        ...
-
-    async def settle(self, within: timedelta) -> None:
-        """Return when what was posted is sent, or after `within`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +73,7 @@ class Controller:
         nodes: Cache[Node] | None = None,
         history: History | None = None,
         line: Line | None = None,
+        meter: Meter | None = None,
     ) -> None:
         self.info = Info()
         self.teller = teller
@@ -125,11 +88,13 @@ class Controller:
             clock=client.clock,
             random=client.random,
             workers=_WORKERS,
+            meters=client.meters,
             name="profiles",
             observe=self.tallies.count_look,
         )
         self._has_own_cache = nodes is None
-        self._cache = Cache(client, Selection(NODES), row=compact_nodes()) if nodes is None else nodes
+        row = compact_nodes(alike=(DRAIN_RULES,))
+        self._cache = Cache(client, Selection(NODES), row=row) if nodes is None else nodes
         self._nodes = NodeSights(data.entries_of, changed=self._note_change)
         self._line = line or Line()
         self._performer = Performer(
@@ -141,10 +106,19 @@ class Controller:
             before_drain=self._hand_over_if_on,
             asked=self._tell_leaving,
             line=self._line,
+            meter=meter,
         )
         self._shuffles = Shuffles(client, self.tallies)
         self._surroundings = surroundings(self)
-        self._taking = asyncio.Lock()
+        self._stepper = Stepper(
+            self._nodes,
+            self._surroundings,
+            performer=self._performer,
+            recorder=self._recorder,
+            shuffles=self._shuffles,
+            teller=teller,
+            clock=client.clock,
+        )
         self._own_node = settings.own_node
         self._is_handing_over = asyncio.Event()
 
@@ -158,7 +132,7 @@ class Controller:
         async with asyncio.TaskGroup() as group:
             own = (self._cache.run,) if self._has_own_cache else ()
             runs = (*own, self._performer.run, self._shuffles.run, self._surroundings.run)
-            background = [group.create_task(_endless(run)) for run in runs]
+            background = [group.create_task(run()) for run in runs]
             await self._cache.wait_synced()
             stack.callback(self._cache.subscribe(self._nodes.follow))
             stack.callback(self._line.subscribe(partial(self.note_topics, frozenset({topics.SERVICE}))))
@@ -183,6 +157,39 @@ class Controller:
         for sight in list(self._nodes.all()):
             self._queue.add(sight.node.name)
 
+    @property
+    def profiles(self) -> Collection[str]:
+        """The names of the profiles that there are."""
+        return () if self._configuration is None else self._configuration.profiles.keys()
+
+    @property
+    def configuration(self) -> Configuration | None:
+        """What it goes by."""
+        return self._configuration
+
+    def sight(self, node: str) -> NodeSight | None:
+        """Return a node, and where its profiles stand."""
+        return self._nodes.get(node)
+
+    def drains(self, node: str) -> Mapping[str, Kept]:
+        """Return the drains of a node by profile, as far as they are known."""
+        return self._performer.glance(node)
+
+    async def any_node(self, test: Callable[[Node], bool]) -> bool:
+        """Tell whether something is so of any node, when all are known."""
+        await self._cache.wait_synced()
+        return any(map(test, self._cache.all()))
+
+    def considered(self, name: str, configuration: Configuration, see: Callable[[NodeSights], Sights]) -> Result | None:
+        """Return which step a node would take by a configuration; None: none. Nothing is done about it.
+
+        `see` makes of the nodes what its checks see.
+        """
+        sight = self._nodes.get(name)
+        if sight is None or sight.problem or not configuration.profiles:
+            return None
+        return self._stepper.considered(sight, configuration, see(self._nodes))
+
     def wake(self, node: str) -> None:
         """Look at a node: something that it asked for is there."""
         self._queue.add(node)
@@ -200,13 +207,19 @@ class Controller:
             self._queue.add(node)
 
     def _note_change(self, node: str, topics: frozenset[str], by_us: bool) -> None:  # noqa: FBT001 - a callback
-        if not by_us:  # who writes looks again anyway
+        # Who writes looks again anyway, and the watch often tells of a write before it is answered.
+        if not by_us and node not in self._performer.writing:
             self._queue.add(node)
         for other in self._waiting.for_any(topics):
             if other != node:
                 self._queue.add(other)
 
     # How it stands
+
+    @property
+    def queue(self) -> Queue[str]:
+        """Which nodes are due, by name."""
+        return self._queue
 
     @property
     def due(self) -> int:
@@ -252,10 +265,7 @@ class Controller:
         conflict: Conflict | None = None
         for _ in range(_MOST_STEPS):
             sight, configuration = self._nodes.get(name), self._configuration
-            if configuration is None or not configuration.profiles:
-                await self._forget(name)
-                return None
-            if sight is None:
+            if configuration is None or not configuration.profiles or sight is None:
                 await self._forget(name)
                 return None
             if sight.problem:
@@ -264,20 +274,25 @@ class Controller:
             self.teller.readable(name)
             self._recorder.sees(sight)
             try:
-                result, wrote = await self._go_on(sight, configuration)
+                result, wrote = await self._stepper.go_on(sight, configuration)
             except Conflict as error:
                 conflict = error
                 self._recorder.doubts(name)
                 await self._refresh(name)
                 continue
             except NotFound:
+                if self._nodes.get(name) is not sight:
+                    continue  # the watch has told of another of the same name meanwhile
                 return None  # the watch will tell
             except HauloutError:
                 self._recorder.doubts(name)
                 raise
             if not wrote:
                 self._waiting.set(name, result.topics)
-                self._note(sight, result.reports, next_look=result.wakes_at, topics=result.topics)
+                if result.trace is Trace.UNTOUCHED:
+                    self.info.forget(name)
+                else:
+                    self._note(sight, result.reports, next_look=result.wakes_at, topics=result.topics)
                 return result.wakes_at
         raise conflict or GoesInCircles(f"the profiles of node {name} lead from state to state without an end")
 
@@ -287,82 +302,6 @@ class Controller:
         self._note(sight, problem=f"the operator leaves it alone: {sight.problem}")
         await self._performer.forget(sight.node.name)
         self._waiting.forget(sight.node.name)
-
-    async def _go_on(self, sight: NodeSight, configuration: Configuration) -> tuple[Result, bool]:
-        """Take one step; return what it was, and whether it changed the node."""
-        result = self._step(self._subject(sight, configuration), configuration)
-        if not result.claims and not result.hypervisors:
-            return result, await self._perform(sight, result)
-        async with self._taking:
-            now = self._nodes.get(sight.node.name)
-            if now is None or now.node.resource_version != sight.node.resource_version:
-                return result, True  # it changed while others had their turn: look again
-            result, has_slot = await self._prepare(self._subject(now, configuration), configuration)
-            try:
-                wrote = await self._perform(now, result)
-            except _REFUSALS:
-                if has_slot and not _has_been_taken(now):
-                    await self._performer.withdraw(now.node)  # others may be luckier
-                raise
-            if has_slot and not _needs_slot(result):
-                await self._performer.withdraw(now.node)
-            return result, wrote
-
-    async def _prepare(self, subject: Subject, configuration: Configuration) -> tuple[Result, bool]:
-        """Return a step that has all it needs, and whether a slot may have been taken.
-
-        What cannot be had makes it another step, which may want something else: another profile may have its turn.
-        """
-        taken: set[tuple[str, Claim]] = set()
-        may_have_slot = False  # of what is refused a part may have been taken: a slot, and then no lease
-        while True:
-            result = self._step(subject, configuration)
-            wanted = [it for it in result.claims if it not in taken]
-            may_have_slot |= any(not isinstance(claim, LeaseClaim) for _, claim in wanted)
-            refused = await self._performer.take(wanted, subject.node)
-            taken |= {it for it in wanted if it[0] not in refused}
-            failed = {} if refused else await self._performer.change_elsewhere(result)
-            if not refused and not failed:
-                return result, may_have_slot
-            whys = {(profile, result.claiming[profile]): why for profile, why in refused.items()}
-            subject = replace(subject, refused={**subject.refused, **whys}, failed={**subject.failed, **failed})
-
-    def _step(self, subject: Subject, configuration: Configuration) -> Result:
-        return step(subject, configuration.profiles, attached(subject.node, configuration.profiles))
-
-    def _subject(self, sight: NodeSight, configuration: Configuration) -> Subject:
-        node = sight.node
-        return Subject(
-            node=node,
-            entries=sight.entries,
-            notified=data.notified_of(node.metadata.annotations.get(DATA_ANNOTATION)),
-            pending=begun.read(node),
-            drains=self._performer.drains_of(node.name),
-            in_hand=self._performer.in_hand(node.name),
-            sights=self._surroundings.sights(node.name, self._nodes),
-            requeue=configuration.requeue,
-            now=self._clock.now(),
-            budget=self._performer.budget(configuration.budget),
-            logs_details=node.metadata.labels.get(LOG_DETAILS_LABEL) == "true",
-        )
-
-    async def _perform(self, sight: NodeSight, result: Result) -> bool:
-        wrote = await self._performer.write_node(self._recorder.carried(sight, result))
-        if result.claims:
-            self._performer.use_up(sight.node.name)
-        for report in result.reports:
-            self.teller.tell(sight.node, report)
-        self._recorder.records(sight, result, self._performer.ended_drains_of(sight.node.name))
-        for sending in result.sendings:
-            self._surroundings.post(sending, sight)
-        if wrote:
-            self._shuffles.note(sight, result)
-        if result.drains:
-            await self._shuffles.seen(sight.node.name)
-        await self._performer.see_to_drains(sight.node, result.drains)
-        if _has_left(sight, result) and (left := self._nodes.find(sight.node.name)):
-            await self._performer.give_back(left)
-        return wrote
 
     def _note(
         self,
@@ -391,24 +330,8 @@ class Controller:
         self.info.forget(name)
         self.teller.forget(name)
         self._recorder.forget(name)
+        self._stepper.forget(name)
 
 
 def _written(result: Result, before: str) -> str:
     return data.revised(before, result.entries, result.notified)
-
-
-def _has_left(sight: NodeSight, result: Result) -> bool:
-    """Tell whether a node was in maintenance, or on its way there, and is not any more."""
-    return _has_been_taken(sight) and not _needs_slot(result)
-
-
-def _has_been_taken(sight: NodeSight) -> bool:
-    return sight.state == State.IN_MAINTENANCE or bool(begun.read(sight.node))
-
-
-def _needs_slot(result: Result) -> bool:
-    return result.state is State.IN_MAINTENANCE or bool(result.pending)
-
-
-async def _endless(run: Callable[[], Awaitable[None]]) -> None:
-    await run()

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from haulout.errors import Forbidden, HauloutError, NotFound
+from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.kube.client import Client
 from haulout.kube.objects import Lease, Node, Page, RawObject
 from haulout.kube.resources import LEASES, NODES, PODS, Resource
@@ -34,6 +35,7 @@ _UNDER_NAMES: dict[Need, tuple[Resource[Any], ...]] = {
     Need.LEASES: (LEASES,),
     Need.HYPERVISORS: (HYPERVISORS,),
     Need.DAEMON_SETS: (_DAEMON_SETS,),
+    Need.NOTICES: (MAINTENANCE_NOTICES,),
 }
 
 
@@ -105,6 +107,10 @@ class Glimpse(Sights):
     def daemon_sets(self) -> Collection[RawObject]:
         """Return all DaemonSets."""
         return self.objects.get(str(_DAEMON_SETS), ())
+
+    def notices(self, node: str) -> Collection[MaintenanceNotice]:
+        """Return what is announced for a node."""
+        return [it for it in self.objects.get(str(MAINTENANCE_NOTICES), ()) if it.node == node]
 
     def evicted_from(self, node: str) -> Collection[Workload]:
         """Return nothing: who was evicted is gone."""

@@ -4,7 +4,7 @@ It is memory that does not matter: a new leader has it again as soon as it has l
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from types import MappingProxyType
@@ -37,14 +37,26 @@ class Info:
 
     def __init__(self) -> None:
         self._nodes: dict[str, NodeInfo] = {}
+        self._readers: list[Callable[[str], object]] = []
 
     def note(self, info: NodeInfo) -> None:
         """Keep what was decided."""
         self._nodes[info.name] = info
+        self._tell(info.name)
 
     def forget(self, node: str) -> None:
         """Drop a node that is gone."""
-        self._nodes.pop(node, None)
+        if self._nodes.pop(node, None) is not None:
+            self._tell(node)
+
+    def subscribe(self, read: Callable[[str], object]) -> Callable[[], None]:
+        """Call `read` with the name of each node about which something was decided; returns what ends that."""
+        self._readers.append(read)
+        return lambda: self._readers.remove(read)
+
+    def _tell(self, node: str) -> None:
+        for read in self._readers:
+            read(node)
 
     def get(self, node: str) -> NodeInfo | None:
         """Return what was decided about a node."""
@@ -86,7 +98,7 @@ def _profile(report: ProfileReport) -> RawObject:
 
 def _transition(report: TransitionReport) -> RawObject:
     checks = {
-        name: {"id": it.type, "passed": bool(it.verdict.passed), "info": _plain(_information(it.verdict))}
+        name: {"id": it.type, "passed": bool(it.verdict.passed), "info": plain(_information(it.verdict))}
         for name, it in report.checks.items()
     }
     chain = {"passed": report.chain_passed, "info": checks, "expression": report.expression}
@@ -101,12 +113,12 @@ def _information(verdict: Any) -> Mapping[str, Any]:
     return {**more, **verdict.info, **wrong}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value that every JSON reader reads: no NaN, and no infinity."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: plain(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     return value

@@ -58,9 +58,9 @@ def settings_of(plugin: Plugin, values: Mapping[str, str]) -> dict[str, str]:
         if value == option.default and not option.required:
             continue
         if option.kind is REST:
-            shown |= {key: _masked(_text(each), values) for key, each in value.items()}
+            shown |= {key: masked(_text(each), values) for key, each in value.items()}
         else:
-            shown[option.key] = _HIDDEN if option.field in hidden else _masked(_text(value), values)
+            shown[option.key] = _HIDDEN if option.field in hidden else masked(_text(value), values)
     return shown
 
 
@@ -107,7 +107,8 @@ def _options(value: object) -> tuple[Option, ...]:
     return options_of(type(value)) if dataclasses.is_dataclass(value) else ()
 
 
-def _masked(text: str, values: Mapping[str, str]) -> str:
+def masked(text: str, values: Mapping[str, str]) -> str:
+    """Return a text in which the values of variables are their names, and addresses have no credentials."""
     for name, value in values.items():
         if value.strip() == text:
             return f"${{{name}}}"

@@ -100,6 +100,11 @@ class ProfileLayout:
         default=None,
         kind=Form("a label selector such as pool=gpu", selectors.parse),
     )
+    on_notice: bool = option(
+        "nodes have this profile only while maintenance is announced for them, and until it is done with them; only "
+        "Haulout knows this key",
+        default=False,
+    )
     operational: StateLayout = option("the state of a node that nobody works on", default=None)
     required: StateLayout = option(
         "the state of a node that has to be maintained", default=None, key=State.REQUIRED.value

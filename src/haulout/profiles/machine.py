@@ -20,14 +20,18 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
+from haulout.drain import cordon
 from haulout.drain.cordon import BadMark
 from haulout.drain.policy import Policy
 from haulout.errors import HauloutError
+from haulout.kinds.hold import holding
 from haulout.profiles import topics
+from haulout.profiles.attaching import Attached, attached, knows_all
 from haulout.profiles.begun import Begun
 from haulout.profiles.draft import Draft
 from haulout.profiles.instants import later
 from haulout.profiles.model import Member, NotificationMember, Profile, StateConfig, Transition
+from haulout.profiles.pace import is_towards_maintenance
 from haulout.profiles.plugin import (
     BudgetClaim,
     Check,
@@ -35,13 +39,16 @@ from haulout.profiles.plugin import (
     Cordon,
     Drain,
     Due,
+    Elsewhere,
     Entry,
     PatchHypervisor,
     Plugin,
+    ReplaceMachine,
     Scene,
     SlotClaim,
     State,
     Trigger,
+    Uncordon,
     Verdict,
     broken,
     unknown,
@@ -52,20 +59,21 @@ from haulout.profiles.steps import (
     Result,
     Sending,
     Subject,
+    Trace,
     TransitionReport,
 )
+from haulout.profiles.writable import problem_with
 
 T = TypeVar("T")
 
 _PATIENCE = timedelta(seconds=1)  # with a plugin that wants to be asked again at once
 
 
-def step(subject: Subject, profiles: Mapping[str, Profile], attached: tuple[str, ...]) -> Result:
-    """Return what is to be done; `attached` are the names of the node's profiles, in order."""
-    walk = _Walk(subject, profiles, attached)
-    for name in dict.fromkeys(attached):
-        walk.visit(name)
-    walk.forget_detached(attached)
+def step(subject: Subject, profiles: Mapping[str, Profile]) -> Result:
+    """Return what is to be done."""
+    walk = _Walk(subject, profiles, attached(subject, profiles))
+    walk.visit_all()
+    walk.forget_detached()
     return walk.result()
 
 
@@ -93,9 +101,10 @@ class _Failed(Exception):
 class _Walk:
     """One step in the making."""
 
-    def __init__(self, subject: Subject, profiles: Mapping[str, Profile], attached: Iterable[str]) -> None:
+    def __init__(self, subject: Subject, profiles: Mapping[str, Profile], attached: Attached) -> None:
         self.subject = subject
         self.profiles = profiles
+        self.attached = attached.names
         self.draft = Draft.of(subject.node, now=subject.now)
         self.entries = dict(subject.entries)
         self.notified = dict(subject.notified)
@@ -103,13 +112,18 @@ class _Walk:
         self.reports: list[ProfileReport] = []
         self.claims: list[tuple[str, Claim]] = []
         self.claiming: dict[str, int] = {}
-        self.hypervisors: list[tuple[str, PatchHypervisor]] = []
+        self.elsewhere: list[tuple[str, Elsewhere]] = []
         self.drains: dict[str, Policy] = {}
         self.sendings: list[Sending] = []
-        self.wakes: list[datetime] = []
-        self.topics: set[str] = set()
+        self.wakes: list[datetime] = [] if attached.until is None else [attached.until]
+        self.topics: set[str] = set(attached.topics)
         # As at the beginning: whoever leaves maintenance in this step still blocks the others.
-        self.in_maintenance = {name for name in attached if name in profiles and self._has_the_node(name)}
+        self.in_maintenance = {name for name in self.attached if name in profiles and self._has_the_node(name)}
+
+    def visit_all(self) -> None:
+        """Evaluate all profiles of the node, each once."""
+        for name in dict.fromkeys(self.attached):
+            self.visit(name)
 
     # One profile
 
@@ -179,12 +193,14 @@ class _Walk:
         self.reports.append(replace(report, next=following, transitions=transitions))
 
     def _kept(self) -> tuple[Draft, int, int]:
-        return self.draft, len(self.claims), len(self.hypervisors)
+        return self.draft, len(self.claims), len(self.elsewhere)
 
     def _take_back(self, before: tuple[Draft, int, int]) -> None:
         """Undo what a profile did in which something went wrong."""
-        self.draft, claims, hypervisors = before
-        del self.claims[claims:], self.hypervisors[hypervisors:]
+        self.draft, claims, elsewhere = before
+        for profile, _ in self.claims[claims:]:
+            self.claiming.pop(profile, None)
+        del self.claims[claims:], self.elsewhere[elsewhere:]
 
     def _entry(self, profile: Profile, state: State, following: State) -> Entry:
         entered = profile.states[following]
@@ -215,13 +231,26 @@ class _Walk:
             case Drain(policy):
                 self._cordon(profile)
                 self._drain(profile, policy)
-            case PatchHypervisor():
+            case Uncordon() if profile.on_notice and cordon.cordon_of(self.draft.node) is None:
+                pass  # it comes and goes by itself, so a cordon without a mark is somebody else's
+            case PatchHypervisor() | ReplaceMachine():
                 if why := self.subject.failed.get(profile.name):
                     self._ask_again()
                     raise _Wrong(why)
-                self.hypervisors.append((profile.name, effect))
+                if isinstance(effect, ReplaceMachine):
+                    self._stand_by(profile)
+                self.elsewhere.append((profile.name, effect))
             case _:
+                if why := problem_with(effect):
+                    raise _Wrong(why)
                 self.draft = self.draft.having(effect, owner=owner)  # type: ignore[arg-type]
+
+    def _stand_by(self, profile: Profile) -> None:
+        """Wait until the node says that the profile goes this way: what cannot be undone never rests on an old copy."""
+        entry = self.entries[profile.name]
+        is_entered = entry.current != entry.previous
+        if not is_entered and profile.name not in self.pending:
+            raise _NotYet(f"it is noted on node {self.draft.node.name} before its Machine is told to go")
 
     def _cordon(self, profile: Profile) -> None:
         """Cordon the node; what the SAP maintenance-controller has cordoned for the profile is taken over from it.
@@ -281,7 +310,7 @@ class _Walk:
         begun = self.pending.get(profile.name)
         if begun is not None:
             if going := _continued(begun, config.transitions):
-                return going, reports
+                return self._called_off(going, profile, state, reports) or going, reports
             del self.pending[profile.name]  # the file was edited meanwhile
             if state is not State.IN_MAINTENANCE:
                 self.in_maintenance.discard(profile.name)
@@ -291,6 +320,23 @@ class _Walk:
             raise _Failed("At least one check plugin failed", why, reports)
         passed = (it for it, report in zip(config.transitions, reports, strict=True) if report.passed)
         return next(passed, None), reports
+
+    def _called_off(
+        self, going: Transition, profile: Profile, state: State, reports: tuple[TransitionReport, ...]
+    ) -> Transition | None:
+        """Return what goes before a transition that has begun: one that stands before it, and passes; None if none.
+
+        That is so only with notices, which may be taken back. A node whose maintenance is cancelled need not be emptied
+        first; and if a pod cannot leave, that would never be.
+        """
+        ways = zip(profile.states[state].transitions, reports, strict=True)
+        first = next(it for it, report in ways if it is going or report.passed)
+        if first is going or not profile.on_notice:
+            return None
+        del self.pending[profile.name]
+        if state is not State.IN_MAINTENANCE:
+            self.in_maintenance.discard(profile.name)
+        return first
 
     def _look(self, number: int, transition: Transition, scene: Scene) -> TransitionReport:
         verdicts: dict[str, CheckReport] = {}
@@ -304,7 +350,8 @@ class _Walk:
         errors = [f"{name}: {it.verdict.error}" for name, it in verdicts.items() if it.verdict.error]
         outcome = transition.check.evaluate({name: it.verdict.passed for name, it in verdicts.items()})
         chain_passed = outcome is True and not errors
-        veto = self._veto(number, transition, scene) if chain_passed else ""
+        slowed = self._slowed(transition, scene) if chain_passed else ""
+        veto = slowed or (self._veto(number, transition, scene) if chain_passed else "")
         return TransitionReport(
             target=transition.next,
             expression=transition.check.text,
@@ -313,6 +360,7 @@ class _Walk:
             checks=verdicts,
             error="; ".join(errors),
             veto=veto,
+            is_slowed=bool(slowed),
         )
 
     def _verdict(self, member: Member[Check], scene: Scene) -> Verdict:
@@ -332,7 +380,25 @@ class _Walk:
         others = self.in_maintenance - ({scene.profile} if scene.state is not State.IN_MAINTENANCE else set())
         if transition.next is not State.IN_MAINTENANCE:
             return ""
-        return f"profile {min(others)} has the node in maintenance" if others else self._used_up()
+        if others:
+            return f"profile {min(others)} has the node in maintenance"
+        return self._held(scene.profile) or self._used_up()
+
+    def _held(self, profile: str) -> str:
+        """Return why a person keeps maintenance off the node; what has begun goes on."""
+        hold = None if profile in self.pending else holding(self.subject.node, now=self.subject.now)
+        if hold is not None and hold.until is not None:
+            self.wakes.append(hold.until)
+        return "" if hold is None else str(hold)
+
+    def _slowed(self, transition: Transition, scene: Scene) -> str:
+        """Return why a profile has to wait that goes in circles; never in the middle of a transition."""
+        found = self.subject.slowed.get((scene.profile, scene.state))
+        if found is None or scene.profile in self.pending or not is_towards_maintenance(scene.state, transition.next):
+            return ""
+        if found.again_at is not None:
+            self.wakes.append(found.again_at)
+        return found.why
 
     def _used_up(self) -> str:
         """Return why the budget has no room for the node; it is looked at again when there may be."""
@@ -405,13 +471,16 @@ class _Walk:
             sights=self.subject.sights,
             requeue=self.subject.requeue,
             in_hand=self.subject.in_hand,
+            leads_here=partial(profile.leads_to, state),
         )
 
     # All together
 
-    def forget_detached(self, attached: tuple[str, ...]) -> None:
-        """Drop the data of profiles that the node no longer has."""
-        self.entries = {name: entry for name, entry in self.entries.items() if name in attached}
+    def forget_detached(self) -> None:
+        """Drop the data of profiles that the node no longer has, unless somebody else may see to them."""
+        self.entries = {
+            name: entry for name, entry in self.entries.items() if name in self.attached or self._is_of_others(name)
+        }
         self.pending = {name: it for name, it in self.pending.items() if name in self.entries}
 
     def result(self) -> Result:
@@ -424,12 +493,24 @@ class _Walk:
             reports=tuple(self.reports),
             claims=tuple(self.claims),
             claiming=self.claiming,
-            hypervisors=tuple(self.hypervisors),
+            elsewhere=tuple(self.elsewhere),
             drains=self.drains,
             sendings=tuple(self.sendings),
             wakes_at=self._wakes_at(),
             topics=frozenset(self.topics),
+            attached=self.attached,
+            trace=self._trace(),
+            beside=tuple(it.current for name, it in self.entries.items() if self._is_of_others(name)),
         )
+
+    def _is_of_others(self, name: str) -> bool:
+        """Tell whether a profile is none of ours: all are, unless those there are come and go with notices."""
+        return name not in self.profiles and not knows_all(self.profiles)
+
+    def _trace(self) -> Trace:
+        if all(map(self._is_of_others, (*self.attached, *self.subject.entries))):
+            return Trace.UNTOUCHED
+        return Trace.KEPT if self.entries or knows_all(self.profiles) else Trace.ERASED
 
     def _wakes_at(self) -> datetime | None:
         first, now = min(self.wakes, default=None), self.subject.now

@@ -1,6 +1,6 @@
 """Profiles as they are configured: values, as the loader makes them and the machine walks through them."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -70,6 +70,37 @@ class Profile:
     name: str
     states: Mapping[State, StateConfig] = field(default_factory=lambda: dict.fromkeys(State, _NOTHING))
     selector: Selector | None = None  # nodes that have it though no label says so
+    on_notice: bool = False  # of these, only those that it has to do with: something is announced, or was
+    is_ending: bool = False  # only nodes that it is not done with yet: it is not configured any more
+
+    def members(self) -> Iterator[tuple[str, Plugin]]:
+        """Yield all plugins in its chains by the names of their instances; a schedule has that of its notification."""
+        for state in self.states.values():
+            for notification in state.notify:
+                yield notification.name, notification.plugin
+                yield notification.name, notification.schedule
+            yield from ((member.name, member.plugin) for member in state.enter)
+            for transition in state.transitions:
+                yield from ((member.name, member.plugin) for member in transition.check.members)
+                yield from ((member.name, member.plugin) for member in transition.trigger)
+
+    def ways_to(self, state: State) -> Iterator[tuple[CheckChain, ...]]:
+        """Yield the ways from operational to a state: each the chains that have to pass, one after the other."""
+        for first in self.states[State.OPERATIONAL].transitions:
+            if first.next is state is not State.OPERATIONAL:
+                yield (first.check,)
+            elif first.next is State.REQUIRED and state is State.IN_MAINTENANCE:
+                following = self.states[State.REQUIRED].transitions
+                yield from ((first.check, it.check) for it in following if it.next is state)
+
+    def leads_to(self, state: State, says: Callable[[Check], bool | None]) -> bool:
+        """Tell whether a way to a state may be open if checks say this, and one on it passes; None: it may or not."""
+        for way in self.ways_to(state):
+            found = [(chain, {it.name: says(it.plugin) for it in chain.members}) for chain in way]
+            passes = any(value for _, values in found for value in values.values())
+            if passes and all(chain.evaluate(values) is not False for chain, values in found):
+                return True
+        return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +119,12 @@ class Configuration:
         yield from (plugin for _, plugin in self.members())
 
     def members(self) -> Iterator[tuple[str, Plugin]]:
-        """Yield the same, each with the name of its instance; a schedule has that of its notification."""
+        """Yield the same, each with the name of its instance."""
         for profile in self.profiles.values():
-            for state in profile.states.values():
-                for notification in state.notify:
-                    yield notification.name, notification.plugin
-                    yield notification.name, notification.schedule
-                yield from ((member.name, member.plugin) for member in state.enter)
-                for transition in state.transitions:
-                    yield from ((member.name, member.plugin) for member in transition.check.members)
-                    yield from ((member.name, member.plugin) for member in transition.trigger)
+            yield from profile.members()
+
+
+def needs_of(profiles: Collection[Profile]) -> frozenset[Need]:
+    """Return what is followed for profiles and their plugins."""
+    noticed = frozenset({Need.NOTICES} if any(it.on_notice for it in profiles) else ())
+    return noticed.union(*(getattr(plugin, "needs", ()) for it in profiles for _, plugin in it.members()))

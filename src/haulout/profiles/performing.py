@@ -12,24 +12,38 @@ from haulout.budget.slots import Refused, cause_of
 from haulout.drain.evictionrequests import Owner
 from haulout.drain.keeper import Drains, Kept
 from haulout.drain.ladder import Rung
+from haulout.drain.machine_rules import honoured
 from haulout.drain.policy import Policy
+from haulout.drain.tallies import Meter
 from haulout.errors import BadRequest, Forbidden, Invalid, NotFound
 from haulout.kube.client import Client
 from haulout.kube.ledger import Limit, Slot
 from haulout.kube.objects import Node, Pod, RawObject
-from haulout.kube.patches import merge_patch
+from haulout.kube.patches import merge_patch, node_patch
 from haulout.kube.resources import NODES, Resource
-from haulout.profiles import begun
+from haulout.profiles import begun, passed
 from haulout.profiles.claims import Claims, LimitClaim
 from haulout.profiles.draft import Draft
 from haulout.profiles.instants import later
-from haulout.profiles.plugin import DATA_ANNOTATION, STATE_LABEL, BudgetClaim, Claim, LeaseClaim, SlotClaim, State
+from haulout.profiles.machine_request import request
+from haulout.profiles.plugin import (
+    DATA_ANNOTATION,
+    STATE_LABEL,
+    BudgetClaim,
+    Claim,
+    Elsewhere,
+    LeaseClaim,
+    ReplaceMachine,
+    SlotClaim,
+    State,
+)
 from haulout.profiles.sights import NodeSights
-from haulout.profiles.steps import DrainSeen, Refusal, Result
+from haulout.profiles.steps import DrainSeen, Refusal, Result, Trace, aggregate
 
 log = logging.getLogger(__name__)
 
 HYPERVISORS = Resource("kvm.cloud.sap", "v1", "hypervisors", "Hypervisor", namespaced=False, model=RawObject)
+_ANNOTATIONS = (DATA_ANNOTATION, begun.ANNOTATION, passed.ANNOTATION)
 _GAP = "|"  # between a node and a profile: neither has it in its name
 
 Write = Callable[[Result, str], str]
@@ -42,7 +56,7 @@ class Performer:
     hears of a node before its pods are asked to leave, and may raise.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that it tells others of
         self,
         client: Client,
         nodes: NodeSights,
@@ -53,7 +67,9 @@ class Performer:
         line: Line,
         before_drain: Callable[[str], object] = lambda _: None,
         asked: Callable[[str, Pod, Rung], object] | None = None,
+        meter: Meter | None = None,
     ) -> None:
+        self.writing: set[str] = set()  # the nodes of which a write is under way
         self._client = client
         self._nodes = nodes
         self._write = write
@@ -61,10 +77,12 @@ class Performer:
         self._line = line
         self._claims = Claims(client, namespace=namespace, limits=self._limits)
         self._in_hand: dict[str, dict[tuple[str, str], datetime]] = {}  # by node: leases, and until when they are its
+        self._drained: dict[str, tuple[str, ...]] = {}  # by node: the profiles that have a drain
         self._drains = Drains(
             client,
             changed=lambda key: changed(key.partition(_GAP)[0]),
             asked=None if asked is None else lambda key, pod, rung: asked(key.partition(_GAP)[0], pod, rung),
+            meter=meter,
         )
 
     async def run(self) -> None:
@@ -120,28 +138,45 @@ class Performer:
 
     async def change_elsewhere(self, result: Result) -> dict[str, str]:
         """Change what is not the node; return by profile why that was not possible."""
-        failed = {}
-        for profile, change in result.hypervisors:
-            patch = merge_patch({"spec": change.spec})
-            try:
-                await self._client.patch(HYPERVISORS, result.draft.node.name, patch)
-            except (BadRequest, Forbidden, Invalid, NotFound) as error:
-                failed[profile] = f"hypervisor {result.draft.node.name} cannot be changed: {error}"
-        return failed
+        whys = [
+            (profile, await self._change(effect, result.draft.node, profile)) for profile, effect in result.elsewhere
+        ]
+        return {profile: why for profile, why in whys if why}
+
+    async def _change(self, effect: Elsewhere, node: Node, profile: str) -> str:
+        try:
+            if isinstance(effect, ReplaceMachine):
+                return await request(self._client, effect, node=node, profile=profile)
+            await self._client.patch(HYPERVISORS, node.name, merge_patch({"spec": effect.spec}))
+        except (BadRequest, Forbidden, Invalid, NotFound) as error:
+            if isinstance(effect, ReplaceMachine):
+                return f"Machine {effect.machine} of node {node.name} cannot be replaced: {error}"
+            return f"hypervisor {node.name} cannot be changed: {error}"
+        return ""
 
     async def write_node(self, result: Result) -> bool:
         """Write the node, if anything about it changes; return whether it does."""
         change = self.draft_of(result).change()
         if change is None:
             return False
-        self._nodes.note(await self._client.patch(NODES, result.draft.node.name, merge_patch(change)))
+        name = result.draft.node.name
+        self.writing.add(name)
+        try:
+            self._nodes.note(await self._client.patch(NODES, name, node_patch(change)))
+        finally:
+            self.writing.discard(name)
         return True
 
     def draft_of(self, result: Result) -> Draft:
         """Return the node as it is to be, with the data that says where its profiles stand."""
+        if result.trace is Trace.UNTOUCHED:
+            return result.draft
+        if result.trace is Trace.ERASED:
+            return result.draft.labelled({STATE_LABEL: None}).annotated(dict.fromkeys(_ANNOTATIONS))
         before = result.draft.before.metadata.annotations.get(DATA_ANNOTATION, "")
         annotations = {DATA_ANNOTATION: self._write(result, before), begun.ANNOTATION: begun.write(result.pending)}
-        return result.draft.labelled({STATE_LABEL: str(result.state)}).annotated(annotations)
+        state = aggregate((result.state, *result.beside))
+        return result.draft.labelled({STATE_LABEL: str(state)}).annotated(annotations)
 
     async def give_back(self, node: Node) -> None:
         """Give back the slot of a node that has left maintenance, as it is now, if it has one."""
@@ -155,46 +190,56 @@ class Performer:
 
     async def see_to_drains(self, node: Node, wanted: Mapping[str, Policy]) -> None:
         """Run the drains that are wanted for a node, and no others."""
-        for key in self._drains.kept():
-            name, _, profile = key.partition(_GAP)
-            if name == node.name and profile not in wanted:
-                await self._drains.stop(key)
+        for profile in self._drained.get(node.name, ()):
+            if profile not in wanted:
+                await self._stop(node.name, profile)
         for profile, policy in wanted.items():
-            await self._see_to_drain(f"{node.name}{_GAP}{profile}", node, policy)
+            await self._see_to_drain(profile, node, policy)
 
-    async def _see_to_drain(self, key: str, node: Node, policy: Policy) -> None:
+    async def _see_to_drain(self, profile: str, node: Node, policy: Policy) -> None:
+        key, policy = _key(node.name, profile), honoured(policy, node)
         kept = self._drains.seen(key)
         if kept is not None and kept.node_uid != node.uid:
-            await self._drains.stop(key)
+            await self._stop(node.name, profile)
             kept = None
         if kept is None:
             self._before_drain(node.name)
-            self._drains.start(key, node, policy, owner=Owner(name=key.replace(_GAP, ".")))
+            self._drained[node.name] = tuple(dict.fromkeys((*self._drained.get(node.name, ()), profile)))
+            self._drains.start(key, node, policy, owner=Owner(name=f"{node.name}.{profile}"))
         elif kept.policy != policy:
             self._drains.change(key, policy)
 
+    async def _stop(self, node: str, profile: str) -> None:
+        await self._drains.stop(_key(node, profile))
+        left = tuple(it for it in self._drained.get(node, ()) if it != profile)
+        if left:
+            self._drained[node] = left
+        else:
+            self._drained.pop(node, None)
+
+    def _kept(self, node: str) -> dict[str, Kept]:
+        """Return the drains of a node, by profile; that there are many others makes no difference."""
+        seen = {profile: self._drains.seen(_key(node, profile)) for profile in self._drained.get(node, ())}
+        return {profile: kept for profile, kept in seen.items() if kept is not None}
+
     def drains_of(self, node: str) -> dict[str, DrainSeen]:
         """Return how it stands with the drains of a node, by profile."""
-        found = {}
-        for key in self._drains.kept():
-            name, _, profile = key.partition(_GAP)
-            kept = self._drains.seen(key) if name == node else None
-            if kept is not None:
-                found[profile] = _seen(kept)
-        return found
+        return {profile: _seen(kept) for profile, kept in self._kept(node).items()}
+
+    def glance(self, node: str) -> dict[str, Kept]:
+        """Return the same, with all that is known of each, to somebody who only looks on."""
+        found = {profile: self._drains.glance(_key(node, profile)) for profile in self._drained.get(node, ())}
+        return {profile: kept for profile, kept in found.items() if kept is not None}
 
     def ended_drains_of(self, node: str) -> dict[str, Kept]:
         """Return the drains of a node that are over, by profile."""
-        keys = [key for key in self._drains.kept() if key.partition(_GAP)[0] == node]
-        seen = {key.partition(_GAP)[2]: self._drains.seen(key) for key in keys}
-        return {profile: kept for profile, kept in seen.items() if kept is not None and kept.outcome is not None}
+        return {profile: kept for profile, kept in self._kept(node).items() if kept.outcome is not None}
 
     async def forget(self, node: str) -> None:
         """Stop what is done for a node."""
         self._in_hand.pop(node, None)
-        for key in self._drains.kept():
-            if key.partition(_GAP)[0] == node:
-                await self._drains.stop(key)
+        for profile in self._drained.get(node, ()):
+            await self._stop(node, profile)
 
     def _limits(self, claim: LimitClaim, node: Node) -> list[Limit]:
         """Return what a claim means for the ledger: nodes in maintenance count though they may have no slot."""
@@ -217,6 +262,10 @@ class Performer:
         maintained = [it for it in self._nodes.in_state(State.IN_MAINTENANCE) if it.node.uid != node.uid]
         others = frozenset(it.node.uid for it in maintained if claim.scope.counts(it, now))
         return Limit(most=claim.limit, others=others, counts=counts)
+
+
+def _key(node: str, profile: str) -> str:
+    return f"{node}{_GAP}{profile}"
 
 
 def _seen(kept: Kept) -> DrainSeen:

@@ -13,6 +13,7 @@ from typing import Any
 from haulout.budget import slots
 from haulout.drain import permissions as drain
 from haulout.drain.answers import DAEMON_SETS
+from haulout.kinds.notice import MAINTENANCE_NOTICES
 from haulout.kube import leases
 from haulout.kube.access import Permission
 from haulout.kube.resources import LEASES, PODS, Resource
@@ -23,20 +24,21 @@ from haulout.profiles.workloads import KINDS
 
 _BUDGET = "budget"
 _FOLLOW = ("list", "watch")
-_EVENTS = (Permission(("create", "patch"), "events.k8s.io", "events", None, "tell of evicted pods"),)
+EVENTS = (Permission(("create", "patch"), "events.k8s.io", "events", None, "tell of evicted pods"),)
 _FOLLOWED: Mapping[Need, tuple[Resource[Any], ...]] = {
     Need.PODS: (PODS,),
     Need.ROOM: (PODS,),
     Need.DAEMON_SETS: (DAEMON_SETS,),
     Need.WORKLOADS: (PODS, *KINDS.values()),
     Need.HYPERVISORS: (HYPERVISORS,),
+    Need.NOTICES: (MAINTENANCE_NOTICES,),
 }
 
 
 def permissions(configuration: Configuration, *, namespace: str) -> tuple[Permission, ...]:
     """Return what a configuration needs; the operator lives in `namespace`."""
     needed = wanted(configuration, namespace=namespace)
-    return (*always(), *needed, *_counting(namespace), *(_EVENTS if any(map(_drains, needed)) else ()))
+    return (*always(), *needed, *_counting(namespace), *(EVENTS if any(map(_drains, needed)) else ()))
 
 
 def always() -> tuple[Permission, ...]:
@@ -56,7 +58,7 @@ def usual(*, namespace: str) -> tuple[Permission, ...]:
     return (
         *always(),
         *drain.permissions(),
-        *_EVENTS,
+        *EVENTS,
         *_counting(namespace),
         *slots.permissions(namespace),
         *(each for need in seen for each in _following(need)),
@@ -81,11 +83,14 @@ def _drains(permission: Permission) -> bool:
 
 
 def wanted(configuration: Configuration, *, namespace: str) -> Mapping[Permission, tuple[str, ...]]:
-    """Return what a configuration needs beside what all do, and the names of the instances that do, or `budget`."""
+    """Return what a configuration needs beside what all do, and what needs it: instances, `profile os`, `budget`."""
     found: dict[Permission, dict[str, None]] = {}
     for name, plugin in configuration.members():
         for each in of(plugin, namespace=namespace):
             found.setdefault(each, {})[name] = None
+    for profile in configuration.profiles.values():
+        for each in _following(Need.NOTICES) if profile.on_notice else ():
+            found.setdefault(each, {})[f"profile {profile.name}"] = None
     for each in slots.permissions(namespace) if configuration.budget else ():
         found.setdefault(each, {})[_BUDGET] = None
     return {each: tuple(names) for each, names in found.items()}

@@ -25,14 +25,18 @@ def explain(configuration: Configuration) -> Iterator[str]:
     for number, profile in enumerate(configuration.profiles.values()):
         if number:
             yield ""
-        yield from _explained(profile)
+        yield from explained(profile)
 
 
 def _diagram(profile: Profile) -> Iterator[str]:
     yield "stateDiagram-v2"
     for state, name in _IDS.items():
         yield f'    state "{state.value}" as {name}'
-    yield f"    [*] --> {_IDS[State.OPERATIONAL]}"
+    if profile.on_notice:
+        yield f"    [*] --> {_IDS[State.OPERATIONAL]} : maintenance is announced"
+        yield f"    {_IDS[State.OPERATIONAL]} --> [*] : nothing is announced any more"
+    else:
+        yield f"    [*] --> {_IDS[State.OPERATIONAL]}"
     for state, found in profile.states.items():
         for transition in found.transitions:
             yield f"    {_IDS[state]} --> {_IDS[transition.next]} : {_label(transition)}"
@@ -49,9 +53,9 @@ def _label(transition: Transition) -> str:
     return f"{label}<br/>then {_escaped(_listed(transition.trigger))}" if transition.trigger else label
 
 
-def _explained(profile: Profile) -> Iterator[str]:
-    whose = f" (for nodes with {profile.selector})" if profile.selector else ""
-    yield f"profile {profile.name}{whose}"
+def explained(profile: Profile) -> Iterator[str]:
+    """Yield lines that say what a profile does with a node."""
+    yield f"profile {profile.name}{_whose(profile)}"
     if all(found == StateConfig() for found in profile.states.values()):
         yield "  nothing happens: nodes stay operational"
         return
@@ -65,6 +69,13 @@ def _explained(profile: Profile) -> Iterator[str]:
             yield f"    to {transition.next.value} when {' '.join(transition.check.text.split())}{then}"
         if not found.transitions:
             yield "    stays here"
+
+
+def _whose(profile: Profile) -> str:
+    named = f" with {profile.selector}" if profile.selector else ""
+    if profile.on_notice:
+        return f" (for nodes{named} while maintenance is announced for them)"
+    return f" (for nodes{named})" if named else ""
 
 
 def _happenings(found: StateConfig) -> Iterator[tuple[str, Members]]:

@@ -27,6 +27,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from haulout.budget import away
 from haulout.budget.limits import Budget
+from haulout.kinds.notice import MaintenanceNotice
 from haulout.kube.access import Permission
 from haulout.kube.objects import Lease, Node, RawObject
 from haulout.profiles.fitting import Room
@@ -56,6 +57,7 @@ class Need(StrEnum):
     HYPERVISORS = "hypervisors"
     ROOM = "room"  # what nodes have to give, and what the pods on them take
     DAEMON_SETS = "daemonsets"
+    NOTICES = "notices"  # of maintenance that somebody announced
     WORKLOADS = "workloads"  # how many pods of a workload are there, and how many should be
 
 
@@ -193,6 +195,10 @@ class Sights(Protocol):
         """Return all DaemonSets (`Need.DAEMON_SETS`)."""
         ...
 
+    def notices(self, node: str) -> Collection[MaintenanceNotice]:
+        """Return what is announced for a node (`Need.NOTICES`)."""
+        ...
+
     def evicted_from(self, node: str) -> Collection[Workload]:
         """Return whose pods were evicted from a node since it was last operational (`Need.WORKLOADS`)."""
         ...
@@ -216,6 +222,7 @@ class Scene:
     sights: Sights
     requeue: timedelta  # how old an answer from outside may be
     in_hand: frozenset[tuple[str, str]] = frozenset()  # leases taken for the node, for a transition still to happen
+    leads_here: Callable[[Callable[["Check"], bool | None]], bool] = lambda _: False  # see `Profile.leads_to`
 
 
 # What plugins are
@@ -381,7 +388,17 @@ class PatchHypervisor:
     spec: RawObject
 
 
-Effect = SetLabel | SetAnnotation | SetFinalizer | Cordon | Uncordon | Drain | PatchHypervisor
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceMachine:
+    """Ask for another Machine in place of the node's; never before the transition stands on the node."""
+
+    machine: str
+    instance: str
+    surge: bool | None = None  # another Machine first; None: as is usual here
+
+
+Elsewhere = PatchHypervisor | ReplaceMachine
+Effect = SetLabel | SetAnnotation | SetFinalizer | Cordon | Uncordon | Drain | Elsewhere
 
 
 class Trigger(Plugin):

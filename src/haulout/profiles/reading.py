@@ -53,7 +53,9 @@ def read(
     return found, tuple(reading.warnings)
 
 
-def opened(data: bytes, *, file: str, environ: Dictionary[str, str]) -> tuple[Value | None, "Reading"]:
+def opened(
+    data: bytes, *, file: str, environ: Dictionary[str, str], opens_files: bool = True
+) -> tuple[Value | None, "Reading"]:
     """Return the root of a file, and what reads from it; raises `ConfigErrors`."""
     document = dialect.parse(data, file=file)
     root, errors = document.root, list[ConfigError]()
@@ -61,7 +63,7 @@ def opened(data: bytes, *, file: str, environ: Dictionary[str, str]) -> tuple[Va
         root, errors = interpolation.prepared(root, file=file)
     if errors:
         raise ConfigErrors(errors)
-    reading = Reading(file=file, resolver=Resolver(root, environ))
+    reading = Reading(file=file, resolver=Resolver(root, environ), opens_files=opens_files)
     reading.warnings.extend(document.warnings)
     return root, reading
 
@@ -86,12 +88,13 @@ class _Single:
 class Reading:
     """Reads from one file."""
 
-    def __init__(self, *, file: str, resolver: Resolver) -> None:
+    def __init__(self, *, file: str, resolver: Resolver, opens_files: bool = True) -> None:
         self.errors: list[ConfigError] = []
         self.warnings: list[ConfigError] = []
         self._file = file
         self.resolver = resolver
         self._lines: dict[str, int] = {}
+        self._opens_files = opens_files
         self._partly = False
 
     def wrong(self, key: str, problem: str) -> None:
@@ -154,7 +157,7 @@ class Reading:
         for hook in ("warnings", "template_problems"):
             for name, problem in _told(instance, hook):
                 self.warn(path(key, name), problem)
-        for name, problem in files.broken(instance):
+        for name, problem in files.broken(instance) if self._opens_files else ():
             self.warn(path(key, name), f"{problem}; until that is mended nothing passes that needs the file")
 
     def _option(self, option: Option, entries: Entries, options: tuple[Option, ...], key: str) -> Any:

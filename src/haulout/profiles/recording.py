@@ -12,8 +12,9 @@ from datetime import datetime
 
 from haulout.core.clock import Clock
 from haulout.drain.keeper import Kept
+from haulout.history.holding import facts
 from haulout.history.keeper import History
-from haulout.history.record import COMPLETED, DrainFacts, Entry, Note
+from haulout.history.record import COMPLETED, Entry, Note
 from haulout.kube.objects import Node
 from haulout.profiles import begun, passed
 from haulout.profiles.passed import Passed
@@ -51,6 +52,10 @@ class Recorder:
             self._unwritten.pop(sight.node.name, None)
         carried = passed.write(self._unwritten.get(sight.node.name, {}))
         return replace(result, draft=result.draft.annotated({passed.ANNOTATION: carried}))
+
+    def waits(self, node: str) -> bool:
+        """Tell whether something that happened to a node is not written down yet."""
+        return self._history.waits(node)
 
     def doubts(self, node: str) -> None:
         """Take note that something may have happened to a node of which nobody heard."""
@@ -122,17 +127,9 @@ def transitions(sight: NodeSight, result: Result) -> Iterator[Note]:
 
 def drained(profile: str, kept: Kept, *, now: datetime) -> Note:
     """Return what a drain took, and how it ended."""
-    progress = kept.progress if kept.outcome is None else kept.outcome.progress
-    hindrance = kept.hindrance
-    facts = DrainFacts(
-        seconds=(now - progress.started).total_seconds(),
-        pods=progress.gone,
-        blocked_by="" if hindrance is None else hindrance.what,
-        blocked_seconds=0 if hindrance is None else hindrance.lasted.total_seconds(),
-    )
     ending = "" if kept.outcome is None else str(kept.outcome.ending)
     words = "" if kept.outcome is None else kept.outcome.why
-    return Note(entry=Entry(time=now, what=what(profile), why=words, result=ending, drain=facts))
+    return Note(entry=Entry(time=now, what=what(profile), why=words, result=ending, drain=facts(kept, now)))
 
 
 def why(report: ProfileReport, *, has_begun: bool) -> str:

@@ -27,6 +27,11 @@ Remedy = tuple[Change, ...]
 """Changes that are enough together."""
 
 
+def said(remedy: Remedy) -> str:
+    """Return what would have to be so, for people."""
+    return " and ".join(f"{it.name} passed" if it.passed else f"{it.name} did not pass" for it in remedy)
+
+
 def remedies(evaluate: Callable[[Values], bool | None], values: Values) -> tuple[Remedy, ...]:
     """Return the smallest changes of `values` that make the chain pass, the smallest first; none if it does."""
     if evaluate(values) is True or len(values) > _MOST_NAMES:

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from haulout.profiles.contradictions import contradictions
 from haulout.profiles.model import Configuration, Member, Profile, StateConfig
 from haulout.profiles.plugin import State
 from haulout.profiles.reading import Reading
@@ -89,6 +90,8 @@ def _review_profile(profile: Profile, key: str, reading: Reading) -> None:
                 )
         for where, problem in _misplaced(found, state):
             reading.warn(f"{at}.{where}", problem)
+    for it in contradictions(profile):
+        reading.warn(f"{key}.{it.state.value}.transitions[{it.number}].check", it.why)
 
 
 def _misplaced(found: StateConfig, state: State) -> Iterator[tuple[str, str]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from urllib.parse import urlsplit
 
-from haulout.kube.network import failures
+from haulout.kube.network import wording
 
 _SHOWN = 160
 _HIDDEN = "***"
@@ -54,7 +54,7 @@ def why(error: OSError) -> str:
         return f"its certificate is not trusted ({error.verify_message})"
     if isinstance(error, ssl.SSLError):
         return f"TLS failed ({(error.reason or 'no reason given').replace('_', ' ').lower()})"
-    return failures.words(error)
+    return wording.words(error)
 
 
 def no_answer(who: str, within: timedelta) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from haulout.kinds.notice import MaintenanceNotice
 from haulout.kube.objects import Lease, RawObject
 from haulout.profiles.fitting import Room
 from haulout.profiles.plugin import Answer, NodeSight, Question, Sights, State, Workload
@@ -54,6 +55,10 @@ class Scenery(Sights):
         """Return all DaemonSets."""
         return [row.raw for row in self._around.daemon_sets(asked_by=self._node)]
 
+    def notices(self, node: str) -> Collection[MaintenanceNotice]:
+        """Return what is announced for a node; nothing in a cluster that does not know of notices."""
+        return self._around.notices(node, asked_by=self._node)
+
     def evicted_from(self, node: str) -> Collection[Workload]:
         """Return whose pods were evicted from a node, as far as this process has seen it."""
         evictions = self._around.evictions(asked_by=self._node)
@@ -62,3 +67,11 @@ class Scenery(Sights):
     def answer(self, question: Question) -> Answer | None:
         """Return the answer to a question; None: it was not asked yet, and is from now on."""
         return self._around.answers.answer(self._node, question)
+
+
+class Aside(Scenery):
+    """What is seen when no node is looked at: questions that nobody has asked are not asked."""
+
+    def answer(self, question: Question) -> Answer | None:
+        """Return the answer to a question, if somebody else has asked it."""
+        return self._around.answers.known(question)

@@ -122,7 +122,7 @@ class Sources(Generic[K]):
         if source.is_optional:
             await self._wait_served(key, source)
         async with asyncio.TaskGroup() as group:
-            group.create_task(_endless(source.cache))
+            group.create_task(source.cache.run())
             await source.cache.wait_synced()
             self._settle(key, source)
 
@@ -152,7 +152,3 @@ def _stop(source: _Source) -> None:
     if source.task is not None:
         source.task.cancel()
         source.task = None
-
-
-async def _endless(cache: Cache[Any]) -> None:
-    await cache.run()

@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import Enum, auto
 
 from haulout.budget.room import View
 from haulout.drain.policy import Policy
 from haulout.kube.objects import Node
 from haulout.profiles.begun import Begun
 from haulout.profiles.draft import Draft
-from haulout.profiles.plugin import Claim, Entry, PatchHypervisor, Sights, State, Verdict
+from haulout.profiles.plugin import Claim, Elsewhere, Entry, Sights, State, Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,11 +42,13 @@ class Subject:
     in_hand: frozenset[tuple[str, str]] = frozenset()  # leases that were taken for what then did not happen
     refused: Mapping[tuple[str, int], Refusal] = field(default_factory=dict)  # by `Result.claiming`
     failed: Mapping[str, str] = field(default_factory=dict)  # by profile: why nothing could be changed elsewhere
+    slowed: Mapping[tuple[str, State], Refusal] = field(default_factory=dict)  # by profile and state: see `pace`
     sights: Sights
     requeue: timedelta
     now: datetime
     logs_details: bool = False
     budget: View | None = None  # that profiles share with others; None: there is none
+    is_recorded: bool = True  # what happened to it is in its history, if there is one
 
 
 # What comes of it
@@ -70,6 +73,7 @@ class TransitionReport:
     checks: Mapping[str, CheckReport]  # by instance
     error: str = ""
     veto: str = ""  # what else stands in its way
+    is_slowed: bool = False  # it is that its profile goes in circles
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +98,14 @@ class Sending:
     state: State
 
 
+class Trace(Enum):
+    """What a step leaves on a node beside what its plugins want."""
+
+    KEPT = auto()  # where its profiles stand
+    ERASED = auto()  # nothing: the last profile has left it
+    UNTOUCHED = auto()  # what there is: no profile is on it, nor was
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
     """What is to be done about a node."""
@@ -105,11 +117,14 @@ class Result:
     reports: tuple[ProfileReport, ...]
     claims: tuple[tuple[str, Claim], ...] = ()  # with the profile that they are for
     claiming: Mapping[str, int] = field(default_factory=dict)  # by profile: for which of its transitions
-    hypervisors: tuple[tuple[str, PatchHypervisor], ...] = ()  # with the profile that wants it
+    elsewhere: tuple[tuple[str, Elsewhere], ...] = ()  # what is not the node's, with the profile that wants it
     drains: Mapping[str, Policy] = field(default_factory=dict)  # by profile: those that must run
     sendings: tuple[Sending, ...] = ()
     wakes_at: datetime | None = None
     topics: frozenset[str] = frozenset()
+    attached: tuple[str, ...] = ()  # the profiles that the node has, in order; also those that are not configured
+    trace: Trace = Trace.KEPT
+    beside: tuple[str, ...] = ()  # where profiles stand that others see to
 
     @property
     def state(self) -> State:

@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from haulout.drain.answers import DAEMON_SETS
+from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
 from haulout.kube.follow import Selection
@@ -30,7 +31,7 @@ from haulout.profiles.model import Configuration
 from haulout.profiles.performing import HYPERVISORS
 from haulout.profiles.plugin import Need, NodeSight, Outside, Sights, State
 from haulout.profiles.podrows import DaemonSetFields, PodFields, PodRow, RawRow, daemon_set_row, pod_rows, raw_row
-from haulout.profiles.scenery import Scenery
+from haulout.profiles.scenery import Aside, Scenery
 from haulout.profiles.sights import NodeSights
 from haulout.profiles.sources import NotKnown, Sources
 from haulout.profiles.steps import Sending
@@ -76,6 +77,7 @@ class Source:
 _PODS = Source("pods")
 _DAEMON_SETS = Source("daemonsets")
 _HYPERVISORS = Source(str(HYPERVISORS))
+_NOTICES = Source(str(MAINTENANCE_NOTICES))
 _WORKLOADS = {kind: Source(str(resource)) for kind, resource in KINDS.items()}
 
 
@@ -104,6 +106,7 @@ class Surroundings:
             wake=controller.wake,
             fails_on=controller.fails_on,
             exists=self._exists,
+            meters=client.meters,
         )
 
     # As the controller asks
@@ -113,7 +116,7 @@ class Surroundings:
         try:
             async with asyncio.TaskGroup() as group:
                 for run in (self._sources.run, self.answers.run, self._mailroom.run):
-                    group.create_task(_endless(run))
+                    group.create_task(run())
         finally:
             self._tell_capacity.stop()
 
@@ -143,6 +146,10 @@ class Surroundings:
         self._see_to_evictions(nodes.get(node))
         return Scenery(node, nodes, self)
 
+    def aside(self, nodes: NodeSights) -> Sights:
+        """Return what checks see when somebody only wants to know what they would say: nobody is asked or woken."""
+        return Aside("", nodes, self)
+
     def post(self, sending: Sending, node: NodeSight) -> None:
         """Send a notification; it is written down that it was sent."""
         if self._configuration is not None:
@@ -155,11 +162,15 @@ class Surroundings:
     # As what checks see asks
 
     def cache(self, source: Source, *, asked_by: str) -> Cache[Any] | None:
-        """Return what is known of something; None if the cluster has no such thing. Raises `NotKnown`."""
+        """Return what is known of something; None if the cluster has no such thing. Raises `NotKnown`.
+
+        A node that asked is woken when it is known.
+        """
         try:
             return self._sources.get(source)
         except NotKnown:
-            self._refused[asked_by] = None
+            if asked_by:
+                self._refused[asked_by] = None
             raise
 
     def pods(self, node: str, *, asked_by: str) -> Collection[PodRow]:
@@ -176,6 +187,11 @@ class Surroundings:
         """Return a hypervisor."""
         cache = self.cache(_HYPERVISORS, asked_by=asked_by)
         return None if cache is None else cache.get(name)
+
+    def notices(self, node: str, *, asked_by: str) -> Collection[MaintenanceNotice]:
+        """Return what is announced for a node."""
+        cache = self.cache(_NOTICES, asked_by=asked_by)
+        return () if cache is None else cache.by(BY_NODE, node)
 
     def lease(self, namespace: str, name: str, *, asked_by: str) -> Lease | None:
         """Return a lease."""
@@ -205,6 +221,11 @@ class Surroundings:
         """Return a cache that tells of changes, and whether there may be no such thing in the cluster."""
         if source == _HYPERVISORS:
             return self._told(Cache(self._client, Selection(HYPERVISORS), row=raw_row), self._note_hypervisor), True
+        if source == _NOTICES:
+            notices: Cache[MaintenanceNotice] = Cache(
+                self._client, Selection(MAINTENANCE_NOTICES), row=as_is, indexes={BY_NODE: _node_of}
+            )
+            return self._told(notices, self._note_notice), True
         return self._made(source), False
 
     def _made(self, source: Source) -> Cache[Any]:
@@ -251,6 +272,10 @@ class Surroundings:
     def _note_hypervisor(self, old: RawRow | None, new: RawRow | None) -> None:
         self._controller.note_topics(frozenset(topics.hypervisor(it.key) for it in (old, new) if it is not None))
 
+    def _note_notice(self, old: MaintenanceNotice | None, new: MaintenanceNotice | None) -> None:
+        nodes = {it.node for it in (old, new) if it is not None and it.node}
+        self._controller.note_topics(frozenset(map(topics.notices, nodes)))
+
     def _note_lease(self, old: Lease | None, new: Lease | None) -> None:
         seen = [it for it in (old, new) if it is not None]
         self._controller.note_topics(frozenset(topics.lease(it.namespace, it.name) for it in seen))
@@ -293,10 +318,16 @@ def _needed(configuration: Configuration) -> list[Source]:
         wanted.append(_DAEMON_SETS)
     if Need.HYPERVISORS in needs:
         wanted.append(_HYPERVISORS)
+    if Need.NOTICES in needs:
+        wanted.append(_NOTICES)
     if Need.WORKLOADS in needs:
         wanted += _WORKLOADS.values()
     namespaces = {name for it in configuration.plugins() if Need.LEASES in it.needs for name in it.lease_namespaces()}
     return [*wanted, *map(_leases, sorted(namespaces))]
+
+
+def _node_of(notice: MaintenanceNotice) -> tuple[str, ...]:
+    return (notice.node,) if notice.node else ()
 
 
 def _leases(namespace: str) -> Source:
@@ -306,7 +337,3 @@ def _leases(namespace: str) -> Source:
 def _taken(row: PodRow | None) -> object:
     """Return what a pod takes of which node."""
     return None if row is None or not row.node or not row.takes_room else (row.node, row.asking.spec, row.is_leaving)
-
-
-async def _endless(run: Callable[[], Any]) -> None:
-    await run()

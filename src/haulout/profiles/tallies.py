@@ -9,14 +9,13 @@ namespace: equal names in different namespaces share a series. Counters are the 
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import dataclass
 
+from haulout.core.metering import OTHERS, Kind, Metric, Tally
 from haulout.kube.objects import Base, Object
 from haulout.kube.queue import Run
 
 CONTROLLER = "node"  # what the Go controller's queue is called
-OTHERS = "others"  # all owners for which there is no series left
 _MOST_SERIES = 10_000
 
 
@@ -39,72 +38,90 @@ Owners = Callable[[str, str, str], Owner | None]
 """Returns the owner of a kind in a namespace by its name; None if it is not known."""
 
 
-@dataclass(slots=True)
-class Tally:
-    """A number for each combination of labels."""
+_OWNER_AND_PROFILE = ("owner", "profile")
+_WHO_HAS_IT = "only the replica that sees to profiles has it"
 
-    name: str
-    help: str
-    labels: tuple[str, ...] = ()
-    kind: Literal["counter", "gauge"] = "counter"
-    values: dict[tuple[str, ...], float] = field(default_factory=dict)
-
-    def add(self, *labels: str, amount: float = 1) -> None:
-        """Add to the number with these labels."""
-        self.values[labels] = self.values.get(labels, 0) + amount
-
-    def set(self, *labels: str, to: float) -> None:
-        """Set the number with these labels."""
-        self.values[labels] = to
+SHUFFLES = Metric(
+    "maintenance_controller_pod_shuffle_count",
+    "How many pods of an owner were on nodes that went into maintenance.",
+    _OWNER_AND_PROFILE,
+    most=_MOST_SERIES,
+)
+SHUFFLES_PER_REPLICA = Metric(
+    "maintenance_controller_pod_shuffles_per_replica",
+    "The same, divided by the number of pods that the owner has.",
+    _OWNER_AND_PROFILE,
+    most=_MOST_SERIES,
+)
+FAILURES = Metric(
+    "maintenance_controller_transition_failure_count",
+    "How often something went wrong on the way from one state to the next.",
+    ("profile",),
+)
+LOOKS = Metric(
+    "controller_runtime_reconcile_total",
+    "How often a node was looked at.",
+    ("controller", "result"),
+    more="`controller` is `node`; `result` is `success` or `error`",
+)
+FAILED_LOOKS = Metric(
+    "controller_runtime_reconcile_errors_total",
+    "How often that failed as a whole.",
+    ("controller",),
+    more="the node could not be written",
+)
+DEPTH = Metric(
+    "workqueue_depth",
+    "How many nodes are due to be looked at, or being looked at.",
+    ("controller", "name"),
+    kind=Kind.GAUGE,
+    more="both labels are `node`",
+)
+NODES = Metric(
+    "haulout_profiles_nodes",
+    "How many nodes have a profile in a state.",
+    ("profile", "state"),
+    kind=Kind.GAUGE,
+    more=_WHO_HAS_IT,
+)
+TROUBLED = Metric(
+    "haulout_profiles_nodes_in_trouble",
+    "How many nodes are left alone, as their data cannot be read or the server refuses to change them.",
+    kind=Kind.GAUGE,
+    more="`/api/v1/info` says why",
+)
+CONFIGURATION_GOOD = Metric(
+    "haulout_profiles_configuration_good",
+    "1 if the configuration file makes sense, 0 if an earlier one is in force.",
+    kind=Kind.GAUGE,
+)
+WAITED = Metric(
+    "haulout_profiles_waited_seconds_total",
+    "How long nodes that were due waited until they were looked at, all together.",
+    unit="seconds",
+)
+WORKED = Metric("haulout_profiles_worked_seconds_total", "How long looks at nodes took, all together.", unit="seconds")
+METRICS = (
+    *(SHUFFLES, SHUFFLES_PER_REPLICA, FAILURES, LOOKS, FAILED_LOOKS, DEPTH),
+    *(NODES, TROUBLED, CONFIGURATION_GOOD, WAITED, WORKED),
+)
 
 
 class Tallies:
     """All that is counted."""
 
     def __init__(self) -> None:
-        owner_and_profile = ("owner", "profile")
-        self.shuffles = Tally(
-            "maintenance_controller_pod_shuffle_count",
-            "How many pods of an owner were on nodes that went into maintenance.",
-            owner_and_profile,
-        )
-        self.shuffles_per_replica = Tally(
-            "maintenance_controller_pod_shuffles_per_replica",
-            "The same, divided by the number of pods that the owner has.",
-            owner_and_profile,
-        )
-        self.failures = Tally(
-            "maintenance_controller_transition_failure_count",
-            "How often something went wrong on the way from one state to the next.",
-            ("profile",),
-        )
-        self.looks = Tally(
-            "controller_runtime_reconcile_total", "How often a node was looked at.", ("controller", "result")
-        )
-        self.failed_looks = Tally(
-            "controller_runtime_reconcile_errors_total", "How often that failed as a whole.", ("controller",)
-        )
-        self.waited = Tally(
-            "haulout_profiles_waited_seconds_total",
-            "How long nodes that were due waited until they were looked at, all together.",
-        )
-        self.worked = Tally("haulout_profiles_worked_seconds_total", "How long looks at nodes took, all together.")
-        self.depth = Tally(
-            "workqueue_depth", "How many nodes are due to be looked at.", ("controller", "name"), kind="gauge"
-        )
-        self.nodes = Tally(
-            "haulout_profiles_nodes", "How many nodes have a profile in a state.", ("profile", "state"), kind="gauge"
-        )
-        self.troubled = Tally(
-            "haulout_profiles_nodes_in_trouble",
-            "How many nodes are left alone, as their data cannot be read or the server refuses to change them.",
-            kind="gauge",
-        )
-        self.configuration_is_good = Tally(
-            "haulout_profiles_configuration_good",
-            "1 if the configuration file makes sense, 0 if an earlier one is in force.",
-            kind="gauge",
-        )
+        self.shuffles = Tally(SHUFFLES)
+        self.shuffles_per_replica = Tally(SHUFFLES_PER_REPLICA)
+        self.failures = Tally(FAILURES)
+        self.looks = Tally(LOOKS)
+        self.failed_looks = Tally(FAILED_LOOKS)
+        self.waited = Tally(WAITED)
+        self.worked = Tally(WORKED)
+        self.depth = Tally(DEPTH)
+        self.nodes = Tally(NODES)
+        self.troubled = Tally(TROUBLED)
+        self.configuration_is_good = Tally(CONFIGURATION_GOOD)
 
     def all(self) -> tuple[Tally, ...]:
         """Return all of them."""

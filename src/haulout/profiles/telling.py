@@ -9,11 +9,12 @@ from datetime import timedelta
 from typing import NamedTuple
 
 from haulout.core.clock import Clock
+from haulout.drain import leaving
 from haulout.drain.ladder import Rung
 from haulout.errors import Conflict, HauloutError, ServerFailure, TooManyRequests, Unreachable
 from haulout.kube.events import EventRecorder, EventType, reference
 from haulout.kube.objects import Node, Pod
-from haulout.kube.resources import NODES, PODS
+from haulout.kube.resources import NODES
 from haulout.profiles.plugin import State
 from haulout.profiles.steps import ProfileReport
 from haulout.profiles.tallies import Tallies
@@ -23,23 +24,11 @@ log = logging.getLogger(__name__)
 _ACTION = "ChangeMaintenanceState"
 _PASSING = (Conflict, ServerFailure, TooManyRequests, Unreachable)  # is over by itself, mostly
 _UNREADABLE_DATA = "MaintenanceDataUnreadable"
+GOES_IN_CIRCLES = "MaintenanceGoesInCircles"  # the reason of events about a node
 _STATES = frozenset(map(str, State))
 _TOLD_AGAIN_AFTER = timedelta(minutes=5)
 _UNREADABLE, _FAILING = "", " "  # instead of the name of a profile: no profile has it
-
-
-class _Leaving(NamedTuple):
-    type: EventType
-    reason: str
-    note: str
-
-
-# The first and the last are the SAP maintenance-controller's. It deletes no pod that its budget keeps.
-_LEAVING = {
-    Rung.EVICT: _Leaving("Normal", "Evicting", "Evicting pod during node drain"),
-    Rung.DELETE: _Leaving("Warning", "Deleting", "Deleting pod during node drain, whatever its disruption budget says"),
-    Rung.KILL: _Leaving("Normal", "ForceDeleting", "Force deleting pod that exceeded grace period during node drain"),
-}
+_CIRCLES = "  "  # before the name of one
 
 
 class _Failure(NamedTuple):
@@ -73,7 +62,19 @@ class Teller:
             note = f"The node is now in the {report.next} state caused by profile {report.name}"
             self._record(node, "Normal", "ChangedMaintenanceState", note)
             log.info("profile %s of node %s: %s -> %s", report.name, node.name, report.state, report.next, extra=extra)
+        if any(it.is_slowed for it in report.transitions):
+            self._tell_circles(node, report, extra)
         self._tell_failure(node, report, extra)
+
+    def _tell_circles(self, node: Node, report: ProfileReport, extra: dict[str, str]) -> None:
+        """Tell that a profile is slowed down, once in a while."""
+        note = (
+            f"profile {report.name} goes in circles, into maintenance and out of it again and again, and is slowed "
+            "down: do its checks contradict each other?"
+        )
+        if self._is_news(node, f"{_CIRCLES}{report.name}", note):
+            self._record(node, "Warning", GOES_IN_CIRCLES, note)
+            log.warning("node %s: %s", node.name, note, extra=extra)
 
     def fails_on(self, node: Node, report: ProfileReport) -> None:
         """Tell that a profile fails again, for the same reason: it counts, and is an event once in a while."""
@@ -141,15 +142,7 @@ class Teller:
 
     def leaves(self, node: Node, pod: Pod, rung: Rung) -> None:
         """Tell that a pod is made to leave a node."""
-        said = _LEAVING[rung]
-        self._about_pods.record(
-            reference(PODS, pod),
-            type=said.type,
-            reason=said.reason,
-            note=said.note,
-            action="Drain",
-            related=reference(NODES, node),
-        )
+        leaving.tell(self._about_pods, node, pod, rung)
 
     def not_sent(self, node: Node, instance: str, problem: str) -> None:
         """Tell that a notification could not be sent."""

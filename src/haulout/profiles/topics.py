@@ -29,6 +29,11 @@ def hypervisor(name: str) -> str:
     return f"hypervisor {name}"
 
 
+def notices(node: str) -> str:
+    """Return the topic of what is announced for a node."""
+    return f"notices {node}"
+
+
 def evicted(node: str) -> str:
     """Return the topic of the workloads that were evicted from a node: which these are, and how they are."""
     return f"evicted {node}"
@@ -47,6 +52,7 @@ _KINDS = {
     "label": "label {} of any node changes",
     "pods": "pods on node {} change",
     "lease": "lease {} changes",
+    "notices": "something else is announced for node {}",
     "hypervisor": "hypervisor {} changes",
     "evicted": "workloads that were evicted from node {} change",
 }

@@ -31,27 +31,45 @@ class Trial:
     warnings: tuple[ConfigError, ...] = ()
     unset: tuple[str, ...] = ()  # names that are needed, and have no value here
     values: Mapping[str, str] = field(default_factory=dict, repr=False)  # of names that were looked up: maybe secrets
+    missed: tuple[str, ...] = ()  # names that were looked up, and have no value here
 
 
 def attempt(
-    data: bytes, registries: Registries, environ: Mapping[str, str], *, file: str, assume: bool = False
+    data: bytes,
+    registries: Registries,
+    environ: Mapping[str, str],
+    *,
+    file: str,
+    assume: bool = False,
+    opens_files: bool = True,
 ) -> Trial:
     """Return what comes of loading a file; whatever is wrong with it is in there."""
-    trying = _Trying(data, registries, file)
+    trying = _Trying(data, registries, file, opens_files)
     first = trying.load(environ)
     last, stand_ins = trying.completed(first, environ)
-    told = last if assume else first
+    return _trial(last if assume else first, unset=tuple(stand_ins))
+
+
+def load(
+    data: bytes, registries: Registries, environ: Mapping[str, str], *, file: str, opens_files: bool = True
+) -> Trial:
+    """Return the same, without trying which names are needed: all that have no value are told."""
+    return _trial(_Trying(data, registries, file, opens_files).load(environ))
+
+
+def _trial(told: "_Attempt", *, unset: tuple[str, ...] = ()) -> Trial:
     return Trial(
         loaded=told.loaded,
         errors=told.errors,
         warnings=told.warnings,
-        unset=tuple(stand_ins),
+        unset=unset,
         values=told.environment.found,
+        missed=tuple(told.environment.missed),
     )
 
 
 class _Environment(Mapping[str, str]):
-    """Variables, and who asked for them."""
+    """Variables, and which of them were asked for."""
 
     def __init__(self, values: Mapping[str, str]) -> None:
         self.found: dict[str, str] = {}
@@ -91,11 +109,12 @@ class _Trying:
     data: bytes
     registries: Registries
     file: str
+    opens_files: bool
 
     def load(self, environ: Mapping[str, str]) -> _Attempt:
         environment = _Environment(environ)
         try:
-            loaded = config.load(self.data, self.registries, environment, file=self.file)
+            loaded = config.load(self.data, self.registries, environment, file=self.file, opens_files=self.opens_files)
         except ConfigErrors as problems:
             return _Attempt(environment, None, problems.errors, problems.warnings)
         return _Attempt(environment, loaded, (), loaded.warnings)

@@ -13,24 +13,36 @@ The last good configuration stays in force while the file is broken or gone. A p
 """
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from haulout.core.clock import Clock
 from haulout.errors import ConfigErrors
 from haulout.profiles import changes
-from haulout.profiles.config import Loaded, content_of
+from haulout.profiles.config import content_of
 
 EVERY = timedelta(seconds=1)
 
 
-class Change(NamedTuple):
+class Loaded(Protocol):
+    """What comes of reading a file."""
+
+    @property
+    def configuration(self) -> Any:
+        """What it says."""
+        ...
+
+
+L = TypeVar("L", bound=Loaded)
+
+
+class Change(NamedTuple, Generic[L]):
     """A new configuration is in force: what it says, and what is different."""
 
-    loaded: Loaded
+    loaded: L
     differences: tuple[str, ...]
 
 
@@ -43,21 +55,31 @@ class _Look:
     changed: int
 
 
-class Watched:
-    """A configuration file, and the last good configuration in it."""
+class Watched(Generic[L]):
+    """A configuration file, and the last good configuration in it; `between` tells how two of them differ."""
 
-    def __init__(self, path: Path, *, load: Callable[[bytes], Loaded], clock: Clock, every: timedelta = EVERY) -> None:
-        self.loaded: Loaded | None = None
+    def __init__(
+        self,
+        path: Path,
+        *,
+        load: Callable[[bytes], L],
+        clock: Clock,
+        every: timedelta = EVERY,
+        between: Callable[[Any, Any], Iterable[str]] = changes.between,
+    ) -> None:
+        self.loaded: L | None = None
         self.problem: ConfigErrors | None = None  # with the file as it is now
         self._path = path
         self._load = load
         self._clock = clock
         self._every = every
+        self._between = between
         self._seen: _Look | None = None
         self._unsettled: _Look | None = None
-        self._content: bytes | None = None
+        self.good: bytes | None = None  # what the file said when it last made sense
+        self.newest: bytes | None = None  # what it says now; None: it is not there
 
-    def start(self) -> Loaded:
+    def start(self) -> L:
         """Read the file for the first time; raises `ConfigErrors`."""
         self._seen = self._look()
         self.loaded = self._read()
@@ -66,7 +88,7 @@ class Watched:
     async def follow(
         self,
         *,
-        on_change: Callable[[Change], object],
+        on_change: Callable[[Change[L]], object],
         on_problem: Callable[[ConfigErrors], object],
         on_restored: Callable[[], object],
     ) -> None:
@@ -90,7 +112,7 @@ class Watched:
             if had_problem is not None:
                 on_restored()
             if before is None or loaded.configuration != before.configuration:
-                differences = changes.between(before.configuration, loaded.configuration) if before else ()
+                differences = self._between(before.configuration, loaded.configuration) if before else ()
                 on_change(Change(loaded, tuple(differences)))
 
     def _is_to_be_read(self) -> bool:
@@ -112,14 +134,15 @@ class Watched:
             return None
         return _Look((found.st_dev, found.st_ino), found.st_size, found.st_mtime_ns)
 
-    def _read(self) -> Loaded:
+    def _read(self) -> L:
+        self.newest = None
         try:
-            content = content_of(self._path, str(self._path))
-            if content == self._content and self.problem is None and self.loaded is not None:
+            content = self.newest = content_of(self._path, str(self._path))
+            if content == self.good and self.problem is None and self.loaded is not None:
                 return self.loaded
             loaded = self._load(content)
         except ConfigErrors as problem:
             self.problem = problem
             raise
-        self._content, self.problem = content, None
+        self.good, self.problem = content, None
         return loaded

@@ -6,8 +6,9 @@
 `judge` takes the very step that the operator takes, and performs nothing of it.
 """
 
-from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -17,20 +18,24 @@ from haulout.core.booleans import BooleanError
 from haulout.drain.pods import on_node
 from haulout.drain.selection import belongs_to_daemon_set, is_static
 from haulout.errors import KubeError
+from haulout.kinds import clusterapi, hold
+from haulout.kinds.notice import MaintenanceNotice
+from haulout.kinds.standing import standing
 from haulout.kube.client import Client
 from haulout.kube.objects import Base, Object
 from haulout.kube.resources import EVENTS, PODS
 from haulout.profiles import barred, begun, data, glimpse
-from haulout.profiles.attaching import attached
 from haulout.profiles.glimpse import Glimpse
 from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
 from haulout.profiles.plugin import DATA_ANNOTATION, Entry, NodeSight, Outside
 from haulout.profiles.remedies import Remedy, remedies
 from haulout.profiles.steps import CheckReport, DrainSeen, ProfileReport, Result, Subject, TransitionReport
+from haulout.profiles.telling import GOES_IN_CIRCLES
 from haulout.profiles.words import some
 
 _NEVER = datetime.min.replace(tzinfo=UTC)
+_OF_LATE = timedelta(minutes=10)
 _MOST_ROUNDS = 3  # of questions: an answer may lead to another question
 
 
@@ -75,6 +80,35 @@ class ProfileWhy(_Value, frozen=True):
     transitions: tuple[TransitionWhy, ...] = ()
 
 
+class Announced(_Value, frozen=True):
+    """A maintenance that is announced for a node."""
+
+    notice: str
+    kind: str
+    reason: str
+    phase: str
+    says: str  # how it stands, in words
+    start: datetime | None = None
+    end: datetime | None = None
+
+
+class Ordered(_Value, frozen=True):
+    """A maintenance that somebody ordered for a node, whatever its profiles say."""
+
+    maintenance: str
+    phase: str
+    reason: str = ""
+    says: str = ""  # how it stands, in words
+
+
+class HeldBy(_Value, frozen=True):
+    """Who keeps a node cordoned though no object says so: `ESX`, or `Kubernikus/delete-node`."""
+
+    by: str
+    since: datetime
+    says: str = ""  # what for, in words
+
+
 class Why(_Value, frozen=True):
     """A node, and why it is where it is."""
 
@@ -86,6 +120,11 @@ class Why(_Value, frozen=True):
     wakes_on: tuple[str, ...] = ()  # topics, beside changes of the node itself
     asks_every: str | None = None  # how often the operator asks the outside for this node; None: it does not
     notes: tuple[str, ...] = ()
+    announced: tuple[Announced, ...] = ()  # as far as the configuration looks at that
+    ordered: tuple[Ordered, ...] = ()  # as far as somebody looked
+    asked: tuple[str, ...] = ()  # on behalf of its Machine of Cluster API, in words
+    held: tuple[HeldBy, ...] = ()  # the same
+    hold: str = ""  # who keeps maintenance off it, in words; also one that is over
 
 
 async def judge(client: Client, configuration: Configuration, name: str, *, outside: Outside | None) -> Why:
@@ -93,22 +132,53 @@ async def judge(client: Client, configuration: Configuration, name: str, *, outs
 
     Without `outside` nothing outside of the cluster is asked.
     """
+    try:
+        look = await looked_at(client, configuration, name, outside=outside)
+    except LeftAlone as error:
+        return Why(node=name, at=client.clock.now(), problem=str(error))
+    seen, node, now = look.seen, look.sight.node, look.at
+    notes = *seen.notes, *await _said_of_permissions(client), *await _said_of_circles(client, name)
+    found = explained(look.sight, look.result, at=now, notes=notes)
+    notices = [it for it in seen.notices(name) if it.fits(node)]
+    found = msgspec.structs.replace(
+        found,
+        announced=tuple(_announced(notices, now=now)),
+        asked=tuple(clusterapi.told_asks(node)),
+        hold=hold.told(node, now=now),
+    )
+    every = min((it.every or configuration.requeue for it in seen.asked), default=None)
+    return found if every is None else msgspec.structs.replace(found, asks_every=duration.format(every))
+
+
+class LeftAlone(KubeError):
+    """Nothing is done about a node at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """A look at a node: what was seen, and the step that the operator takes."""
+
+    seen: Glimpse
+    sight: NodeSight
+    result: Result
+    at: datetime
+
+
+async def looked_at(client: Client, configuration: Configuration, name: str, *, outside: Outside | None) -> Look:
+    """Look at a node, and take the step that the operator takes, without performing it; raises `KubeError`."""
     seen = await glimpse.take(client, configuration)
     sight = seen.get(name)
     if sight is None:
         raise KubeError(f'nodes "{name}" not found{shaped.meant(name, seen.raw)}')
     if sight.problem:
-        return Why(node=name, at=client.clock.now(), problem=f"the operator leaves it alone: {sight.problem}")
+        raise LeftAlone(f"the operator leaves it alone: {sight.problem}")
     drains = await _drains(client, sight, seen)
     for _ in range(_MOST_ROUNDS):
         subject = subject_of(sight, configuration, seen, drains=drains, now=client.clock.now())
-        result = step(subject, configuration.profiles, attached(sight.node, configuration.profiles))
+        result = step(subject, configuration.profiles)
         if outside is None or not await seen.ask(outside, client):
             break
-    notes = *seen.notes, *await _said_of_permissions(client)
-    found = explained(sight, configuration, result, at=subject.now, notes=notes)
-    every = min((it.every or configuration.requeue for it in seen.asked), default=None)
-    return found if every is None else msgspec.structs.replace(found, asks_every=duration.format(every))
+    return Look(seen, sight, result, subject.now)
 
 
 def subject_of(
@@ -147,38 +217,69 @@ async def _drains(client: Client, sight: NodeSight, seen: Glimpse) -> dict[str, 
 
 async def _said_of_permissions(client: Client) -> list[str]:
     """Return what the operator last said that it lacks: this look is made with the permissions of somebody else."""
+    last = max(await _events(client, barred.EVENT), key=_last_seen, default=None)
+    return [] if last is None else [f"the operator has said: {last.note}"]
+
+
+async def _said_of_circles(client: Client, node: str) -> list[str]:
+    """Return what the operator said of late about profiles that go in circles, which a single look does not show."""
+    since = client.clock.now() - _OF_LATE
+    found = await _events(client, GOES_IN_CIRCLES)
+    notes = [it.note for it in found if it.regarding.name == node and _last_seen(it) >= since]
+    return [f"the operator has said: {note}" for note in dict.fromkeys(notes)]
+
+
+async def _events(client: Client, reason: str) -> Sequence["_Event"]:
     try:
-        events = (await client.list(EVENTS.of(_Event), namespace="default", fields=f"reason={barred.EVENT}")).items
+        return (await client.list(EVENTS.of(_Event), namespace="default", fields=f"reason={reason}")).items
     except KubeError:
         return []
-    last = max(events, key=lambda it: it.series.last_observed_time or it.event_time or _NEVER, default=None)
-    return [] if last is None else [f"the operator has said: {last.note}"]
+
+
+def _last_seen(event: "_Event") -> datetime:
+    return event.series.last_observed_time or event.event_time or _NEVER
 
 
 class _Series(Base, frozen=True):
     last_observed_time: datetime | None = None
 
 
+class _Regarding(Base, frozen=True):
+    name: str = ""
+
+
 class _Event(Object, frozen=True):
     note: str = ""
+    regarding: _Regarding = _Regarding()
     event_time: datetime | None = None
     series: _Series = _Series()
 
 
-def explained(
-    sight: NodeSight, configuration: Configuration, result: Result, *, at: datetime, notes: Sequence[str]
-) -> Why:
+def explained(sight: NodeSight, result: Result, *, at: datetime, notes: Sequence[str]) -> Why:
     """Return what a step says about a node."""
     reports = {report.name: report for report in result.reports}
-    names = attached(sight.node, configuration.profiles)
     return Why(
         node=sight.node.name,
         at=at,
-        profiles=tuple(_profile(name, reports.get(name), sight.entries.get(name)) for name in names),
+        profiles=tuple(_profile(name, reports.get(name), sight.entries.get(name)) for name in result.attached),
         next_look=result.wakes_at,
         wakes_on=tuple(sorted(result.topics)),
         notes=tuple(notes),
     )
+
+
+def _announced(notices: Iterable[MaintenanceNotice], *, now: datetime) -> Iterator[Announced]:
+    for it in sorted(notices, key=lambda it: it.name):
+        found = standing(it.spec, now=now)
+        yield Announced(
+            notice=it.name,
+            kind=it.spec.kind,
+            reason=it.spec.reason,
+            phase=found.phase,
+            says=found.why,
+            start=it.spec.start,
+            end=it.spec.end,
+        )
 
 
 def _profile(name: str, report: ProfileReport | None, entry: Entry | None) -> ProfileWhy:
@@ -206,7 +307,7 @@ def _transition(report: TransitionReport) -> TransitionWhy:
         veto=report.veto,
         error=report.error,
         checks=tuple(_check(name, it) for name, it in report.checks.items()),
-        remedies=_remedies(report.expression, values),
+        remedies=remedies_for(report.expression, values),
     )
 
 
@@ -222,7 +323,8 @@ def _check(name: str, report: CheckReport) -> CheckWhy:
     )
 
 
-def _remedies(expression: str, values: Mapping[str, bool | None]) -> tuple[Remedy, ...]:
+def remedies_for(expression: str, values: Mapping[str, bool | None]) -> tuple[Remedy, ...]:
+    """Return the smallest changes of verdicts that make an expression pass; none if nobody can tell."""
     try:
         return remedies(booleans.parse(expression).evaluate, values)
     except (BooleanError, KeyError):
@@ -315,7 +417,7 @@ def _heard_transition(it: _Transition) -> TransitionWhy:
         veto=it.veto or ("probably another profile has the node in maintenance" if is_vetoed else ""),
         error=it.error,
         checks=tuple(_heard_check(name, plugin) for name, plugin in plugins.items()),
-        remedies=_remedies(it.chain.expression, {name: plugin.passed for name, plugin in plugins.items()}),
+        remedies=remedies_for(it.chain.expression, {name: plugin.passed for name, plugin in plugins.items()}),
     )
 
 

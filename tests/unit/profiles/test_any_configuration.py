@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from haulout.errors import ConfigErrors
 from haulout.kube.objects import Node
 from haulout.profiles import begun, data
-from haulout.profiles.attaching import attached
 from haulout.profiles.instants import later
 from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
@@ -29,6 +28,7 @@ from haulout.profiles.plugin import (
 )
 from haulout.profiles.plugins.checks.kubernikus_count import PoolSizes
 from haulout.profiles.plugins.checks.prometheus_instant import Result as Samples
+from haulout.profiles.plugins.checks.time_window import CalendarFile
 from haulout.profiles.plugins.registry import registries
 from haulout.profiles.steps import DrainSeen, Result, Subject
 from support.builders import a_node, a_pod
@@ -79,12 +79,16 @@ CHECKS = {
     "kubernikusCount": _config(cluster=st.just("k")),
     "recovered": _config(readyFor=durations, daemonSets=st.booleans(), workloads=st.booleans()),
     "capacity": _config(),
+    "notice": _config(
+        when=st.sampled_from(("due", "active", "over")), leadTime=durations, kinds=st.just(["Reboot", "Freeze"])
+    ),
 }  # fmt: skip
 TRIGGERS = {
     "alterLabel": _config(key=st.sampled_from((*KEYS, PROFILE_LABEL)), value=values, remove=st.booleans()),
     "alterAnnotation": _config(key=st.sampled_from((*KEYS, DATA_ANNOTATION)), value=values, remove=st.booleans()),
     "alterFinalizer": _config(key=st.just("example.com/f"), remove=st.booleans()),
     "alterHypervisor": _config(reboot=st.booleans()),
+    "replaceMachine": _config(required=st.booleans(), surge=st.booleans()),
     "eviction": _config(
         action=st.sampled_from(("cordon", "uncordon", "drain")), forceEviction=st.booleans(), evictionTimeout=durations
     ),
@@ -237,6 +241,8 @@ class Answering(Cluster):
 
     def answer(self, question: Question) -> Answer | None:
         """Answer."""
+        if isinstance(question, CalendarFile) and self.given is not None:
+            return Answer(NOW, problem="there is no such file")
         is_number = isinstance(question, PoolSizes)
         return Answer(NOW, value=3) if is_number and self.given and self.given.value else self.given
 
@@ -261,7 +267,7 @@ def taken(
         requeue=configuration.requeue,
         now=now,
     )
-    return step(subject, configuration.profiles, attached(node, configuration.profiles))
+    return step(subject, configuration.profiles)
 
 
 def said(result: Result) -> list[str]:

@@ -12,7 +12,7 @@ from haulout.profiles import data
 from haulout.profiles.data import Data, DataError
 from haulout.profiles.info import Info, NodeInfo, as_json
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, State
-from haulout.profiles.plugins.notifications.texts import render
+from haulout.profiles.plugins.notifications._texts import render
 from support.outside import a_message
 from support.scenes import NOW
 from support.stepping import DRAINED, DRAINING, Walk, loaded

@@ -1,13 +1,16 @@
-"""What the page about profiles shows is true."""
+"""What the pages about profiles and notices show is true."""
 
 from pathlib import Path
 
+from haulout.profiles import default
 from haulout.profiles.plugin import State
 from haulout.profiles.plugins.registry import registries
 from haulout.profiles.reviewing import reachable
 from haulout.profiles.trial import attempt
 
-PAGE = (Path(__file__).parents[3] / "docs" / "concepts" / "profiles.md").read_text()
+FOLDER = Path(__file__).parents[3] / "docs" / "concepts"
+PAGE = (FOLDER / "profiles.md").read_text()
+NOTICES = (FOLDER / "notices.md").read_text()
 
 
 def test_the_example_can_be_used_and_nothing_about_it_is_doubtful() -> None:
@@ -16,3 +19,15 @@ def test_the_example_can_be_used_and_nothing_about_it_is_doubtful() -> None:
     assert [str(it) for it in (*found.errors, *found.warnings)] == []
     assert found.loaded is not None
     assert reachable(found.loaded.configuration.profiles["os"]) == set(State)
+
+
+def test_the_default_is_shown_as_it_is() -> None:
+    assert NOTICES.split("```yaml\n")[1].split("```")[0] == default.text()
+
+
+def test_a_file_in_which_nothing_is_done_can_be_used() -> None:
+    text = NOTICES.split("```yaml\n")[2].split("```")[0]
+    found = attempt(text.encode(), registries(), {}, file="notices.md")
+    assert found.errors == ()
+    assert found.loaded is not None
+    assert set(found.loaded.configuration.profiles) == {"nothing"}

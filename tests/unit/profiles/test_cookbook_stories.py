@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from haulout.errors import OutsideError
+from haulout.kinds.notice import MAINTENANCE_NOTICES, definition
+from haulout.kube.objects import RawObject
+from haulout.kube.timestamps import whole_seconds
 from haulout.sandbox.nodes import Machine
 from support.clusters import ClusterPlan
 from support.cookbook import (
@@ -43,6 +46,7 @@ from support.profiled import attach, state
 REQUIRED, IN_MAINTENANCE = "maintenance-required", "in-maintenance"
 PATCHES, PATCH_NOW = "example.com/patches", "example.com/patch-now"
 WANTED, WORK_NOW = "example.com/maintenance", "example.com/maintenance-now"
+NOTICES = definition()
 
 
 def busy(cluster: LiveCluster) -> list[str]:
@@ -324,13 +328,44 @@ async def test_who_has_to_approve_is_reminded_and_nothing_else_happens(tmp_path:
 # A cloud that does not wait
 
 
+def announced(cluster: LiveCluster, kind: str, **ahead: float) -> RawObject:
+    """Return a notice for n1."""
+    start = whole_seconds(cluster.clock.now() + timedelta(**ahead))
+    spec = {"nodeName": "n1", "source": "me", "noticeID": "1", "kind": kind, "start": start, "stage": "Scheduled"}
+    head = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind}
+    return {**head, "metadata": {"name": "me-1"}, "spec": spec}
+
+
+@pytest.mark.parametrize(
+    ("kind", "hour", "ahead", "leaves"),
+    [
+        pytest.param("Reboot", 4, 6, False, id="a reboot by day is not hurried by night"),
+        pytest.param("Reboot", 10, 6, True, id="a reboot by night is prepared while people are there"),
+        pytest.param("Terminate", 4, 20, True, id="a machine that goes away is left a day before"),
+        pytest.param("Freeze", 10, 0.1, False, id="a freeze of seconds is waited out"),
+    ],
+)
+async def test_what_is_done_about_a_notice_depends_on_its_kind_and_on_the_hour(
+    kind: str,
+    hour: int,
+    ahead: float,
+    leaves: bool,  # noqa: FBT001 - a case
+) -> None:
+    file = recipe("cloud-notice")
+    plan = upheld(at(berlin(f"2026-01-06 {hour:02}:00")).with_nodes(2), file).with_definition(NOTICES)
+    async with plan.running() as cluster:
+        see_to(cluster, file)
+        await cluster.me.create(MAINTENANCE_NOTICES, announced(cluster, kind, hours=ahead))
+        await cluster.pass_time(minutes=2)
+        assert (state(cluster, "n1") == IN_MAINTENANCE, is_cordoned(cluster, "n1")) == (leaves, leaves)
+
+
 async def test_a_node_is_empty_in_time_even_if_a_budget_says_no() -> None:
-    file, key = recipe("cloud-notice"), "example.com/cloud-maintenance"
-    plan = upheld(at(berlin("2026-01-06 10:00")).with_nodes(2), file)
+    file = recipe("cloud-notice")
+    plan = upheld(at(berlin("2026-01-06 20:00")).with_nodes(2), file).with_definition(NOTICES)
     async with blocked_on(plan, "n1").running() as cluster:
         see_to(cluster, file)
-        await use(cluster, "cloud-notice")
-        await set_label(cluster, "n1", key, "due")
+        await cluster.me.create(MAINTENANCE_NOTICES, announced(cluster, "Reboot", minutes=15))
         await cluster.pass_time(minutes=9)
         assert len(guests(cluster, "n1")) == 1
         await cluster.pass_time(minutes=4)

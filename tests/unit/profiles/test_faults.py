@@ -14,7 +14,7 @@ import pytest
 from haulout.app.profiles import Profiles
 from haulout.core.clock import Clock
 from haulout.profiles.plugin import PROFILE_LABEL, State
-from haulout.sandbox.faults import FAULTS, Fault, mixture
+from haulout.sandbox.faults import Fault, mixture
 from haulout.sandbox.invariants import GraceHonoured
 from support.builders import a_namespace, a_pod
 from support.clusters import ClusterPlan, a_cluster
@@ -23,6 +23,7 @@ from support.maintaining import maintained
 from support.outside import Asked, FakeOutside, Given
 from support.profiled import NAMESPACE, data, operating
 from support.profiling import invariants, is_cordoned, label, state
+from support.suffered import faults_for
 
 OPERATIONAL, REQUIRED, MAINTAINED = State
 OPERATORS = ("operator", "operator-2", "test")  # a second process is one fault, a person who copies a node another
@@ -126,7 +127,7 @@ def is_over(cluster: SandboxCluster, node: str) -> bool:
     return stands == (OPERATIONAL,) * 3 and not is_cordoned(cluster, node)
 
 
-@pytest.mark.parametrize("fault", FAULTS, ids=str)
+@pytest.mark.parametrize("fault", faults_for(2), ids=str)
 async def test_a_node_comes_through_any_fault_or_says_what_it_waits_for(clock: Clock, file: Path, fault: Fault) -> None:
     await suffered(clock, file, fault)
 

@@ -45,6 +45,11 @@ instances:
   - {name: cordon, type: eviction, config: {action: cordon}}
   - {name: uncordon, type: eviction, config: {action: uncordon}}
   - {name: hypervisor, type: alterHypervisor, config: {reboot: true}}
+  - {name: misnamed, type: alterLabel, config: {key: a b}}
+  - {name: misstated, type: alterLabel, config: {key: a, value: a b}}
+  - {name: annotated, type: alterAnnotation, config: {key: a b}}
+  - {name: finalized, type: alterFinalizer, config: {key: a b}}
+  - {name: misnamed-off, type: alterLabel, config: {key: a b, remove: true}}
 profiles:
 """
 
@@ -383,6 +388,15 @@ def test_only_what_leads_into_maintenance_takes_a_slot_and_only_what_moves_takes
     assert type(claim).__name__ == "LeaseClaim"
 
 
+def test_a_transition_whose_trigger_breaks_claims_nothing() -> None:
+    profile = required("p", "{check: room && c2, next: in-maintenance, trigger: t2}")
+    walk = a_walk(profile, annotations={"c1": "yes"})
+    walk.step()
+    walk.annotate(c2="yes", crash="yes")
+    result = walk.step()
+    assert (walk.state("p"), result.claims, result.claiming) == (REQUIRED, (), {})
+
+
 # Waiting
 
 
@@ -558,6 +572,26 @@ def test_a_trigger_that_breaks_leaves_nothing_of_its_chain() -> None:
     assert result.wakes_at is not None
 
 
+@pytest.mark.parametrize("trigger", ["misnamed", "misstated", "annotated", "finalized"])
+def test_what_the_server_would_refuse_holds_up_only_its_own_profile(trigger: str) -> None:
+    ways = (
+        f"- name: p\n  operational:\n    transitions: [{{check: c1, next: maintenance-required, trigger: {trigger}}}]\n"
+    )
+    walk = a_walk(ways + required("q", "{check: c2, next: operational}"), "p", "q", annotations={"c1": "yes"})
+    walk.step()
+    assert (walk.state("p"), walk.state("q")) == (OPERATIONAL, REQUIRED)
+    assert walk.report("p").error.startswith(f"{trigger}: found 'a b', expected ")
+
+
+def test_what_cannot_be_there_is_taken_off_without_ado() -> None:
+    ways = (
+        "- name: p\n  operational:\n    transitions: [{check: c1, next: maintenance-required, trigger: misnamed-off}]\n"
+    )
+    walk = a_walk(ways, annotations={"c1": "yes"})
+    walk.step()
+    assert walk.state("p") == REQUIRED
+
+
 def test_a_schedule_that_breaks_is_told_and_holds_up_no_transition() -> None:
     profile = (
         "- name: p\n  operational:\n    notify: broken\n    transitions: [{check: c1, next: maintenance-required}]\n"
@@ -581,7 +615,7 @@ def test_a_hypervisor_that_cannot_be_changed_concerns_its_profile_alone() -> Non
     result = walk.step(failed={"p": "hypervisor n1 is not there"})
     assert walk.states() == {"p": REQUIRED, "q": MAINTAINED}
     assert walk.report("p").error == "hypervisor: hypervisor n1 is not there"
-    assert result.hypervisors == ()
+    assert result.elsewhere == ()
 
 
 def test_a_mark_that_somebody_wrote_over_concerns_its_profile_alone() -> None:

@@ -39,6 +39,7 @@ from haulout.profiles.plugins.triggers.alter_finalizer import AlterFinalizer
 from haulout.profiles.plugins.triggers.alter_hypervisor import AlterHypervisor
 from haulout.profiles.plugins.triggers.alter_label import AlterLabel
 from haulout.profiles.plugins.triggers.eviction import Eviction
+from haulout.profiles.plugins.triggers.replace_machine import ReplaceMachineTrigger
 
 MINUTE = timedelta(minutes=1)
 ALL = registries()
@@ -106,6 +107,8 @@ def refusals(kind: str, options: str, **more: Any) -> list[str]:
         ("{evicted: true}", CheckHypervisor(fields={"evicted": True})),
         ("{type: Ready, status: 'False'}", HypervisorCondition(condition="Ready", status="False")),
         ("{reboot: true, maintenance: manual}", AlterHypervisor(fields={"reboot": True, "maintenance": "manual"})),
+        ("{}", ReplaceMachineTrigger()),
+        ("{required: false, surge: yes}", ReplaceMachineTrigger(required=False, surge=True)),
         ("{cluster: c}", KubernikusCount(cluster="c")),
         (
             "{cluster: c, cloudProviderSecret: {name: conf, namespace: ns}}",
@@ -266,8 +269,6 @@ TIME = "a time of day from 00:00 to 23:59, such as 9:30 or 22:00"
             ],
         ),
         ("eviction", "{action: delete}", ["action: found 'delete', expected one of cordon, uncordon, drain"]),
-        ("slackThread", BAD_PERIOD, ["period: found less than a second, expected a duration such as 24h"]),
-        ("alterLabel", "{key: a b}", ["key: found 'a b', expected a name such as ready or example.com/ready"]),
     ],
 )
 def test_what_only_the_plugin_sees_is_told_likewise(kind: str, options: str, told: list[str]) -> None:
@@ -332,6 +333,10 @@ def test_a_schedule_is_refused_likewise(schedule: str, told: str) -> None:
         ("slack", "{hook: 'https://h/', channel: c, message: '{{ .Node'}", "message: message:1:9: expected }}"),
         ("prometheusInstant", "{url: nope, query: up, expr: value}", "url: found something else than a web address"),
         ("prometheusInstant", "{url: 'http://p/', query: up, expr: value >}", "expr: expected a value at character 8"),
+        ("slackThread", BAD_PERIOD, "period: found less than a second, which counts as one, expected a duration"),
+        ("alterLabel", "{key: a b}", "key: found 'a b', expected a name such as ready or example.com/ready"),
+        ("alterLabel", "{key: a, value: a b}", "value: found 'a b', expected at most 63 letters, digits"),
+        ("alterFinalizer", "{key: a b}", "key: found 'a b', expected a name such as ready or example.com/ready"),
         ("condition", "{type: Ready, status: True}", "status: found true, which no condition ever is; expected 'True'"),
     ],
 )

@@ -26,7 +26,7 @@ PLUGINS = [plugin for family in FAMILIES.values() for plugin in getattr(OURS, fa
 
 @pytest.mark.parametrize("name", [reference.PAGE, reference.SCHEMA])
 def test_what_is_in_the_repository_is_what_the_classes_say(name: str) -> None:
-    assert (FOLDER / name).read_text() == reference.written(registries())[name], "make docs"
+    assert (FOLDER / name).read_text() == reference.written(registries())[name], "make reference"
 
 
 def test_each_plugin_has_a_section_with_its_options() -> None:

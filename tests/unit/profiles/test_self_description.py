@@ -17,9 +17,10 @@ from haulout.profiles.plugins.triggers.alter_finalizer import AlterFinalizer
 from haulout.profiles.plugins.triggers.alter_hypervisor import AlterHypervisor
 from haulout.profiles.plugins.triggers.alter_label import AlterLabel
 from haulout.profiles.plugins.triggers.eviction import Eviction
+from haulout.profiles.plugins.triggers.replace_machine import ReplaceMachineTrigger
 
 PLUGINS: list[Any] = [
-    *(AlterAnnotation, AlterFinalizer, AlterHypervisor, AlterLabel, Eviction),
+    *(AlterAnnotation, AlterFinalizer, AlterHypervisor, AlterLabel, Eviction, ReplaceMachineTrigger),
     *(Mail, Slack, SlackThread, Teams, Webhook),
 ]
 
@@ -48,6 +49,7 @@ def test_the_names_are_those_that_configurations_use() -> None:
         "alterLabel": {"key", "value", "remove"},
         "eviction": {"action", "deletionTimeout", "evictionTimeout", "forceEviction", "drain"},
         "mail": {"address", "from", "to", "subject", "message", "auth", "identity", "user", "password"},
+        "replaceMachine": {"required", "surge"},
         "slack": {"hook", "channel", "message"},
         "slackThread": {"token", "channel", "title", "message", "leaseName", "leaseNamespace", "period", "url"},
         "teams": {"url", "title", "message", "facts"},

@@ -2,18 +2,17 @@
 
 import math
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-from haulout.app.vitals import Vitals
+from haulout.core.metering import OTHERS
 from haulout.errors import HauloutError
 from haulout.kube.objects import Object
 from haulout.kube.queue import Run
 from haulout.profiles import tallies as module
-from haulout.profiles.tallies import OTHERS, Moved, Owner, Tallies, moved
+from haulout.profiles.tallies import Moved, Owner, Tallies, moved
 
 SECOND = timedelta(seconds=1)
 
@@ -105,9 +104,3 @@ def test_looks_are_counted_with_how_long_they_waited_and_took() -> None:
     assert tallies.looks.values == {("node", "success"): 1, ("node", "error"): 1}
     assert tallies.failed_looks.values == {("node",): 1}
     assert (tallies.waited.values, tallies.worked.values) == ({(): 3}, {(): 2})
-
-
-def test_the_page_names_every_number() -> None:
-    page = (Path(__file__).parents[3] / "docs" / "reference" / "metrics.md").read_text()
-    names = [*(it.name for it in Tallies().all()), *(it.name for it in Vitals().tallies())]
-    assert [name for name in names if f"| `{name}` |" not in page] == []

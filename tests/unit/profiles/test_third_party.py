@@ -100,3 +100,11 @@ def test_what_cannot_be_used_is_left_out_and_told(
     install(folder, {"other": value})
     assert set(found().checks) == before
     assert words in caplog.text
+
+
+def test_of_two_that_take_one_type_the_first_is_there_and_the_other_told(
+    folder: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    install(folder, declared() | {"again": declared()["moonPhase"]})
+    assert moon_phase(phases=("new",)).type == "moonPhase"
+    assert "plugin moonPhase of haulout_moonphase:MoonPhase has a type that is taken" in caplog.text

@@ -12,6 +12,7 @@ import pytest
 from haulout.core.clock import Clock
 from haulout.errors import ConfigErrors
 from haulout.profiles import config
+from haulout.profiles.config import Loaded
 from haulout.profiles.watching import Change, Watched
 from support.plugins import REGISTRIES
 
@@ -27,7 +28,7 @@ BROKEN = "intervals: {requeue: soon}\n"
 class Seen(list[str]):
     """What the callbacks were told."""
 
-    def change(self, change: Change) -> None:
+    def change(self, change: Change[Loaded]) -> None:
         """Note a change."""
         self.append(f"changed: {', '.join(change.differences)}")
 
@@ -41,7 +42,7 @@ class Seen(list[str]):
 
 
 @asynccontextmanager
-async def following(watched: Watched) -> AsyncIterator[Seen]:
+async def following(watched: Watched[Loaded]) -> AsyncIterator[Seen]:
     seen = Seen()
     task = asyncio.ensure_future(  # noqa: TID251 - ended below, whatever happens
         watched.follow(on_change=seen.change, on_problem=seen.problem, on_restored=seen.restored)
@@ -61,7 +62,7 @@ def file(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def watched(file: Path, clock: Clock) -> Watched:
+def watched(file: Path, clock: Clock) -> Watched[Loaded]:
     return Watched(file, load=lambda data: config.load(data, REGISTRIES, {}), clock=clock)
 
 
@@ -86,7 +87,7 @@ async def seconds(clock: Clock, count: float) -> None:
     await clock.sleep(timedelta(seconds=count))
 
 
-async def test_an_edit_takes_effect_within_a_second(watched: Watched, file: Path, clock: Clock) -> None:
+async def test_an_edit_takes_effect_within_a_second(watched: Watched[Loaded], file: Path, clock: Clock) -> None:
     watched.start()
     async with following(watched) as seen:
         replace(file, OTHER)
@@ -113,7 +114,7 @@ async def test_the_switched_link_of_a_configmap_is_noticed(tmp_path: Path, clock
 
 
 async def test_a_broken_edit_leaves_the_last_good_configuration_in_force(
-    watched: Watched, file: Path, clock: Clock
+    watched: Watched[Loaded], file: Path, clock: Clock
 ) -> None:
     good = watched.start()
     async with following(watched) as seen:
@@ -127,7 +128,7 @@ async def test_a_broken_edit_leaves_the_last_good_configuration_in_force(
     assert watched.problem is None
 
 
-async def test_a_file_that_was_put_back_makes_no_change(watched: Watched, file: Path, clock: Clock) -> None:
+async def test_a_file_that_was_put_back_makes_no_change(watched: Watched[Loaded], file: Path, clock: Clock) -> None:
     watched.start()
     async with following(watched) as seen:
         remove(file)
@@ -138,7 +139,7 @@ async def test_a_file_that_was_put_back_makes_no_change(watched: Watched, file: 
 
 
 async def test_a_file_that_is_being_written_is_left_alone_until_it_rests(
-    watched: Watched, file: Path, clock: Clock
+    watched: Watched[Loaded], file: Path, clock: Clock
 ) -> None:
     watched.start()
     async with following(watched) as seen:
@@ -151,7 +152,7 @@ async def test_a_file_that_is_being_written_is_left_alone_until_it_rests(
     assert len(seen) == 1
 
 
-async def test_a_touched_file_is_no_change(watched: Watched, file: Path, clock: Clock) -> None:
+async def test_a_touched_file_is_no_change(watched: Watched[Loaded], file: Path, clock: Clock) -> None:
     watched.start()
     async with following(watched) as seen:
         os.utime(file, ns=(5, 5))
@@ -162,7 +163,7 @@ async def test_a_touched_file_is_no_change(watched: Watched, file: Path, clock: 
 
 
 async def test_a_start_without_a_good_file_is_an_error_and_a_later_one_is_taken(
-    watched: Watched, file: Path, clock: Clock
+    watched: Watched[Loaded], file: Path, clock: Clock
 ) -> None:
     replace(file, BROKEN)
     with pytest.raises(ConfigErrors):

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from haulout.core import cloudprovider
 from haulout.errors import OutsideError
-from haulout.profiles import openstack, topics
+from haulout.profiles import topics
 from haulout.profiles.plugin import Verdict
 from haulout.profiles.plugins.checks.kubernikus_count import KubernikusCount, SecretReference
 from support.builders import a_node
@@ -137,9 +138,9 @@ async def test_the_version_of_keystone_may_be_left_out(url: str) -> None:
 
 
 def test_a_password_is_not_shown_with_its_settings() -> None:
-    assert "s3" not in repr(openstack.read(SETTINGS, where="x"))
+    assert "s3" not in repr(cloudprovider.read(SETTINGS, where="x"))
     with pytest.raises(OutsideError):
-        openstack.read("", where="x")
+        cloudprovider.read("", where="x")
 
 
 def test_a_new_node_wakes_it() -> None:

@@ -99,6 +99,12 @@ async def test_it_logs_in_only_if_told() -> None:
     assert "'p'" not in repr(locked)
 
 
+@pytest.mark.parametrize("wrong", [{"from_": " "}, {"to": ("x@b", "x@b\r\nBcc: z@b")}])
+async def test_to_what_is_no_address_nothing_is_sent(wrong: dict[str, Any]) -> None:
+    with pytest.raises(Unsendable, match=r"(from|to): found .*, expected an address such as team@example.com"):
+        await sent(**wrong)
+
+
 async def test_a_template_that_cannot_be_filled_in_is_not_tried_again() -> None:
     with pytest.raises(Unsendable, match="the template message cannot be filled in"):
         await sent(message="{{ .Nope }}")
@@ -106,8 +112,7 @@ async def test_a_template_that_cannot_be_filled_in_is_not_tried_again() -> None:
 
 def test_what_makes_no_sense_is_told_at_load() -> None:
     wrong = Mail(**(PLAIN | {"address": "smtp.test", "to": ("", "x@b\r\nz@b"), "message": "{{ .Node"}))
-    assert [key for key, _ in wrong.problems()] == ["to", "to"]
-    assert [key for key, _ in wrong.warnings()] == ["address"]
+    assert [key for key, _ in wrong.warnings()] == ["address", "to", "to"]
     assert [key for key, _ in wrong.template_problems()] == ["message"]
     right = Mail(**PLAIN)
     assert [*right.problems(), *right.warnings(), *right.template_problems()] == []

@@ -211,5 +211,5 @@ async def test_a_token_may_end_with_a_line_break(office: Office) -> None:
     assert office.outside.requests[0].url == "https://slack-gov.test/api/chat.postMessage"
 
 
-def test_a_period_must_last() -> None:
-    assert [key for key, _ in replace(PLUGIN, period=timedelta()).problems()] == ["period"]
+def test_a_period_of_less_than_a_second_is_told() -> None:
+    assert [key for key, _ in replace(PLUGIN, period=timedelta(seconds=0.5)).warnings()] == ["period"]

@@ -8,7 +8,7 @@ from haulout.core.shaped import meant
 from haulout.profiles import topics
 from haulout.profiles.options import REST, option
 from haulout.profiles.plugin import Check, Need, Scene, Verdict, broken, fails, passes
-from haulout.profiles.plugins.checks.hypervisors import missing, status_of
+from haulout.profiles.plugins.checks._hypervisors import missing, status_of
 
 _NOTHING: Mapping[str, Any] = {  # the fields that can be compared, and what they are if they are left out
     "evicted": False,

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Check, Scene, Verdict
-from haulout.profiles.plugins.checks import presence
+from haulout.profiles.plugins.checks import _presence
 
 STATUSES = ("True", "False", "Unknown")
 
@@ -27,7 +27,7 @@ class Condition(Check):
     def look(self, scene: Scene) -> Verdict:
         """Return the verdict."""
         found = next((it for it in scene.node.status.conditions if it.type == self.condition), None)
-        return presence.condition(
+        return _presence.condition(
             self.condition,
             found.status if found else None,
             self.status,

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Check, Scene, Verdict
-from haulout.profiles.plugins.checks.presence import compared
+from haulout.profiles.plugins.checks._presence import compared
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

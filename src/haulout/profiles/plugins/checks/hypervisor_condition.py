@@ -7,9 +7,9 @@ from typing import Any
 from haulout.profiles import topics
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Check, Need, Scene, Verdict
-from haulout.profiles.plugins.checks import presence
+from haulout.profiles.plugins.checks import _presence
+from haulout.profiles.plugins.checks._hypervisors import missing, status_of
 from haulout.profiles.plugins.checks.condition import status_warnings
-from haulout.profiles.plugins.checks.hypervisors import missing, status_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +36,7 @@ class HypervisorCondition(Check):
             return missing(name)
         found = next((it for it in _conditions(status_of(hypervisor)) if it.get("type") == self.condition), None)
         current = None if found is None else str(found.get("status", ""))
-        return presence.condition(self.condition, current, self.status, of=f"hypervisor {name}")
+        return _presence.condition(self.condition, current, self.status, of=f"hypervisor {name}")
 
     def topics(self, node: str) -> tuple[str, ...]:
         """Return what wakes the node."""

@@ -9,14 +9,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from functools import lru_cache, partial
+from typing import TYPE_CHECKING
 
-from haulout.core import icalendar, walltime
-from haulout.core.icalendar import Busy, Calendar
+from haulout.core import walltime
+from haulout.core.busy import Busy
 from haulout.core.windows import Open, Timetable, Weekly, openness
 from haulout.errors import ConfigError, OutsideError
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Check, NamedFile, Outside, Scene, Verdict, passes, unknown
 from haulout.profiles.texts import misread, misread_each
+
+if TYPE_CHECKING:
+    from haulout.core.icalendar import Calendar
 
 _ALL_DAYS = frozenset(range(len(walltime.WEEKDAYS)))
 _ALWAYS = Weekly(weekdays=_ALL_DAYS, start=time(), end=time(), ends_next_day=True)
@@ -88,11 +92,11 @@ class CalendarFile:
     path: str
     every: timedelta | None = None
 
-    async def ask(self, outside: Outside) -> Calendar:
+    async def ask(self, outside: Outside) -> "Calendar":
         """Return what the file holds; raises `OutsideError` with what is wrong with it."""
         data = await outside.file(self.path)
         try:
-            return icalendar.read(data, file=self.path)
+            return _read(data, file=self.path)
         except ConfigError as error:
             raise OutsideError(str(error)) from None
 
@@ -137,7 +141,11 @@ class TimeWindow(Check):
             if answer.problem:
                 return unknown(f"no calendar, so nobody knows what is forbidden: {answer.problem}")
             calendars.append(answer.value)
-        return self.verdict(_timetable(self, tuple(calendars)), scene.now)
+        return self.verdict(self.timetable(tuple(calendars)), scene.now)
+
+    def timetable(self, calendars: tuple["Calendar", ...] = ()) -> Timetable:
+        """Return what it means, with what its calendars hold."""
+        return _timetable(self, calendars)
 
     def verdict(self, timetable: Timetable, now: datetime) -> Verdict:
         """Return what a timetable says."""
@@ -161,7 +169,7 @@ class TimeWindow(Check):
     def files(self) -> Iterator[NamedFile]:
         """Yield its calendars."""
         for number, path in enumerate(self.calendars):
-            yield NamedFile(f"calendars[{number}]", path, partial(icalendar.read, file=path))
+            yield NamedFile(f"calendars[{number}]", path, partial(_read, file=path))
 
     @property
     def _own_window(self) -> Window:
@@ -185,7 +193,13 @@ class TimeWindow(Check):
 
 
 @lru_cache(maxsize=256)
-def _timetable(check: TimeWindow, calendars: tuple[Calendar, ...]) -> Timetable:
+def _read(data: bytes, *, file: str) -> "Calendar":
+    from haulout.core import icalendar  # which most have no use for
+
+    return icalendar.read(data, file=file)
+
+
+def _timetable(check: TimeWindow, calendars: tuple["Calendar", ...]) -> Timetable:
     """Return what a check means; the same one each time, since it remembers what it has worked out."""
     zone = walltime.zone(check.timezone)
     return Timetable(

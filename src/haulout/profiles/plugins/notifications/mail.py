@@ -7,10 +7,11 @@ from email import quoprimime
 from email.header import Header
 from email.utils import format_datetime, formataddr, parseaddr
 
+from haulout.errors import Unsendable
 from haulout.profiles.hidden import secret
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Message, Notification, Outside
-from haulout.profiles.plugins.notifications.texts import message_id, render, template_problems
+from haulout.profiles.plugins.notifications._texts import message_id, render, template_problems
 from haulout.profiles.smtp import Envelope, Login, split_server
 
 _LONGEST_LINE = 900  # of 998 that are allowed
@@ -53,6 +54,8 @@ password: ${SMTP_PASSWORD}
 
     async def send(self, message: Message, outside: Outside) -> None:
         """Send the mail."""
+        if wrong := next(self._unsendable(), None):
+            raise Unsendable(": ".join(wrong))
         login = Login(user=self.user, password=self.password, identity=self.identity) if self.auth else None
         envelope = Envelope(
             server=self.address.strip(),
@@ -63,16 +66,16 @@ password: ${SMTP_PASSWORD}
         )
         await outside.mail(envelope)
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what no mail can be sent to."""
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield what no mail can be sent to or by; the Go controller loads it, and so do we."""
+        if split_server(self.address) is None:
+            yield "address", f"found {self.address!r}, expected host:port, such as smtp.example.com:587"
+        yield from self._unsendable()
+
+    def _unsendable(self) -> Iterator[tuple[str, str]]:
         for key, address in (("from", self.from_), *(("to", it) for it in self.to)):
             if not _bare(address) or _LINE_END.search(address.strip()):
                 yield key, f"found {address!r}, expected an address such as team@example.com"
-
-    def warnings(self) -> Iterator[tuple[str, str]]:
-        """Yield what no server can be reached by; the Go controller loads it, and so do we."""
-        if split_server(self.address) is None:
-            yield "address", f"found {self.address!r}, expected host:port, such as smtp.example.com:587"
 
     def template_problems(self) -> Iterator[tuple[str, str]]:
         """Yield what is wrong with the text."""

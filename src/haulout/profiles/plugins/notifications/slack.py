@@ -9,7 +9,7 @@ from haulout.errors import OutsideError
 from haulout.profiles.hidden import secret
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Message, Notification, Outside
-from haulout.profiles.plugins.notifications.texts import render, template_problems
+from haulout.profiles.plugins.notifications._texts import render, template_problems
 from haulout.profiles.said import origin, quoted, url_problem
 
 

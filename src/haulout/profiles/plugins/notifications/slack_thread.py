@@ -23,7 +23,7 @@ from haulout.kube.objects import Lease, LeaseSpec, object_key
 from haulout.profiles.hidden import secret
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Message, Notification, Outside
-from haulout.profiles.plugins.notifications.texts import render, template_problems
+from haulout.profiles.plugins.notifications._texts import render, template_problems
 from haulout.profiles.said import origin, quoted, url_problem
 
 _CLAIMED = "haulout is beginning a thread"
@@ -80,11 +80,14 @@ period: 24h
         await self._post(text, outside, thread=thread)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what makes no sense."""
+        """Yield what is wrong with the address."""
         if complaint := url_problem(self.url):
             yield "url", complaint
+
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield what will not do what was probably meant."""
         if self.period < timedelta(seconds=1):
-            yield "period", "found less than a second, expected a duration such as 24h"
+            yield "period", "found less than a second, which counts as one, expected a duration such as 24h"
 
     def permissions(self, home: str) -> tuple[Permission, ...]:
         """Return what it takes to remember the thread."""

@@ -9,7 +9,7 @@ import msgspec
 from haulout.profiles.hidden import secret
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Message, Notification, Outside
-from haulout.profiles.plugins.notifications.texts import expect_accepted, render, template_problems
+from haulout.profiles.plugins.notifications._texts import expect_accepted, render, template_problems
 from haulout.profiles.said import url_problem
 
 _LONGEST_TEXT = 16_000  # Teams takes cards of 28 KB

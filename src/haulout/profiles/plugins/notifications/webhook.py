@@ -20,7 +20,7 @@ from haulout.kube.timestamps import whole_seconds
 from haulout.profiles.hidden import secret
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Message, Notification, Outside
-from haulout.profiles.plugins.notifications.texts import expect_accepted, message_id, render, template_problems
+from haulout.profiles.plugins.notifications._texts import expect_accepted, message_id, render, template_problems
 from haulout.profiles.said import url_problem
 
 _ENCODED = "whsec_"

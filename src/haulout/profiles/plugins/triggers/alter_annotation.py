@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from haulout.profiles.options import option
 from haulout.profiles.plugin import DATA_ANNOTATION, Effect, Scene, SetAnnotation, Trigger
-from haulout.profiles.plugins.triggers.names import key_problems
+from haulout.profiles.writable import key_problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,11 @@ value: maintenance
         return (SetAnnotation(self.key, None if self.remove else self.value),)
 
     def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what no annotation can be called, and the one that is not to be touched."""
-        yield from key_problems(self.key)
+        """Yield the one that is not to be touched."""
         if self.key == DATA_ANNOTATION:
             yield "key", f"found {self.key}, in which the state of the profiles is kept, expected any other"
+
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield what no annotation can be called; the Go controller loads it, and so do we."""
+        if why := key_problem(self.key):
+            yield "key", why

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Effect, Scene, SetFinalizer, Trigger
-from haulout.profiles.plugins.triggers.names import key_problems
+from haulout.profiles.writable import key_problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +26,7 @@ class AlterFinalizer(Trigger):
         del scene
         return (SetFinalizer(self.key, not self.remove),)
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what no finalizer can be called."""
-        yield from key_problems(self.key)
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield what no finalizer can be called; the Go controller loads it, and so do we."""
+        if why := key_problem(self.key):
+            yield "key", why

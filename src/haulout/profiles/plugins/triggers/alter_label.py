@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Effect, Scene, SetLabel, Trigger
-from haulout.profiles.plugins.triggers.names import key_problems, value_problems
+from haulout.profiles.writable import key_problem, value_problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +30,9 @@ value: "true"
         del scene
         return (SetLabel(self.key, None if self.remove else self.value),)
 
-    def problems(self) -> Iterator[tuple[str, str]]:
-        """Yield what no label can be called, or say."""
-        yield from key_problems(self.key)
-        if not self.remove:
-            yield from value_problems(self.value)
+    def warnings(self) -> Iterator[tuple[str, str]]:
+        """Yield what no label can be called, or say; the Go controller loads it, and so do we."""
+        if why := key_problem(self.key):
+            yield "key", why
+        if not self.remove and (why := value_problem(self.value)):
+            yield "value", why
