@@ -2,13 +2,23 @@
 
 A notice names its node, or the machine of a cloud that the node runs on. A machine that no node runs on yet is waited
 for. If several nodes claim to run on it, one of them is wrong, and nobody can tell which: then nothing is done.
+
+Some nodes do not say which machine they run on. If the notice has what people call the machine, such a node is found by
+the labels that installers put it into. A node that says that it runs on another machine is never meant, even if it has
+the name of one that was, and is gone.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from haulout.kinds.machines import machine_key
-from haulout.kinds.notice import Spec
+from haulout.kinds.notice import MaintenanceNotice, Spec
 from haulout.kube.objects import Node
+
+NAME_LABELS = ("hostname", "displayName", "name")  # the first of them that some node has decides
+
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,25 +27,39 @@ class Finding:
 
     node: Node | None
     why: str
+    gone: str = ""  # the name of the node that it was
 
 
 class Nodes:
-    """All nodes, by name and by machine."""
+    """All nodes, by name, by machine and, those without a machine, by label."""
 
     def __init__(self) -> None:
         self._by_name: dict[str, Node] = {}
         self._by_machine: dict[str, dict[str, Node]] = {}
+        self._by_label: dict[tuple[str, str], dict[str, Node]] = {}
 
     def follow(self, old: Node | None, new: Node | None) -> None:
         """Take what a watch told."""
         if old is not None:
             self._by_name.pop(old.name, None)
-            self._by_machine.get(_machine(old), {}).pop(old.name, None)
+            _drop(self._by_machine, _machine(old), old)
+            for label in _labels(old):
+                _drop(self._by_label, label, old)
         if new is not None:
             self._by_name[new.name] = new
             self._by_machine.setdefault(_machine(new), {})[new.name] = new
-        if old is not None and not self._by_machine.get(_machine(old), True):
-            del self._by_machine[_machine(old)]
+            for label in _labels(new):
+                self._by_label.setdefault(label, {})[new.name] = new
+
+    def of(self, notice: MaintenanceNotice) -> Finding:
+        """Return the node that a notice is about, in the light of which it was before."""
+        spec, was = notice.spec, notice.status.node_name
+        found = self.find(spec)
+        if found.node is not None:
+            return found if notice.fits(found.node) else Finding(None, _another(notice, found.node), found.node.name)
+        there = self._by_name.get(was)
+        is_gone = (there is None or not notice.fits(there)) and spec.node_name in ("", was)
+        return Finding(None, found.why, was) if is_gone else found
 
     def find(self, spec: Spec) -> Finding:
         """Return the node that is meant."""
@@ -48,9 +72,46 @@ class Nodes:
             case [node]:
                 return Finding(node, f"it runs on {machine}")
             case []:
-                return Finding(None, f"no node runs on {machine} yet")
+                return self._by_what_it_is_called(spec, machine)
         return Finding(None, f"nodes {', '.join(sorted(found))} all claim to run on {machine}")
+
+    def _by_what_it_is_called(self, spec: Spec, machine: str) -> Finding:
+        for label in NAME_LABELS if spec.machine_name else ():
+            found = self._by_label.get((label, spec.machine_name), {})
+            if len(found) == 1:
+                node = next(iter(found.values()))
+                return Finding(node, f"its label {label} is {spec.machine_name}, what {machine} is called")
+            if found:
+                names = ", ".join(sorted(found))
+                return Finding(
+                    None, f"nodes {names} all have {spec.machine_name}, what {machine} is called, as {label}"
+                )
+        called = f", which is called {spec.machine_name}," if spec.machine_name else ""
+        return Finding(None, f"no node runs on {machine}{called} yet")
+
+
+def _another(notice: MaintenanceNotice, node: Node) -> str:
+    return f"node {node.name} runs on {_machine(node)} now, and this is about {notice.machine}"
+
+
+def is_found_alike(old: Node, new: Node) -> bool:
+    """Tell whether the same notices find both."""
+    return (old.uid, _machine(old), *_labels(old)) == (new.uid, _machine(new), *_labels(new))
+
+
+def _drop(index: dict[_Key, dict[str, Node]], key: _Key, node: Node) -> None:
+    nodes = index.get(key, {})
+    nodes.pop(node.name, None)
+    if not nodes:
+        index.pop(key, None)
 
 
 def _machine(node: Node) -> str:
     return machine_key(node.spec.provider_id)
+
+
+def _labels(node: Node) -> Iterator[tuple[str, str]]:
+    """Return the labels by which a node is found that does not say which machine it runs on."""
+    if not _machine(node):
+        labels = node.metadata.labels
+        yield from ((it, labels[it]) for it in NAME_LABELS if labels.get(it))

@@ -13,7 +13,7 @@ import msgspec
 from haulout.core.backoff import Backoff
 from haulout.errors import AlreadyExists, Conflict, NotFound
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Spec
-from haulout.kinds.reports import Report, merged
+from haulout.kinds.reports import Report, merged, noted
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import difference, merge_patch
@@ -31,16 +31,24 @@ class Inbox:
         """Return the notice, once it says what is reported; raises `KubeError` if it cannot be written now."""
         attempt = 0
         while True:
+            found = await self.find(report.name)
             try:
-                found = await self._find(report.name)
                 if found is None:
                     return await self._create(report)
-                return await self._change(found, merged(found.spec, report))
-            except (AlreadyExists, Conflict, NotFound):
+                return await self._change(found, report)
+            except (AlreadyExists, Conflict, NotFound) as error:
+                if found is None and isinstance(error, NotFound):
+                    raise  # there is no such kind of object
                 attempt += 1  # somebody else was quicker
                 await self._client.clock.sleep(_PAUSE.delay(attempt, self._client.random))
 
-    async def _find(self, name: str) -> MaintenanceNotice | None:
+    async def of(self, source: str, *, node: str = "") -> list[MaintenanceNotice]:
+        """Return all that one source has reported, of one node or of all, and that is not cleared away yet."""
+        found = await self._client.list(MAINTENANCE_NOTICES, fields=of_node(node) if node else "")
+        return [it for it in found.items if it.spec.source == source]
+
+    async def find(self, name: str) -> MaintenanceNotice | None:
+        """Return the notice of this name, as it is now."""
         try:
             return await self._client.get(MAINTENANCE_NOTICES, name)
         except NotFound:
@@ -50,18 +58,26 @@ class Inbox:
         body: RawObject = {
             "apiVersion": MAINTENANCE_NOTICES.api_version,
             "kind": MAINTENANCE_NOTICES.kind,
-            "metadata": {"name": report.name},
+            "metadata": {"name": report.name, "annotations": dict(report.notes)},
             "spec": _written(merged(Spec(), report)),
         }
         return await self._client.create(MAINTENANCE_NOTICES, body)
 
-    async def _change(self, found: MaintenanceNotice, spec: Spec) -> MaintenanceNotice:
-        change = difference(_written(found.spec), _written(spec))
-        if not change:
+    async def _change(self, found: MaintenanceNotice, report: Report) -> MaintenanceNotice:
+        change = difference(_written(found.spec), _written(merged(found.spec, report)))
+        notes = noted(found.metadata.annotations, report)
+        if not change and not notes:
             return found
-        basis = {"uid": found.uid, "resourceVersion": found.resource_version}
+        basis: RawObject = {"uid": found.uid, "resourceVersion": found.resource_version}
+        if notes:
+            basis["annotations"] = notes
         patch = merge_patch({"metadata": basis, "spec": change})
         return await self._client.patch(MAINTENANCE_NOTICES, found.name, patch)
+
+
+def of_node(node: str) -> str:
+    """Return the field selector for notices that name a node."""
+    return f"spec.nodeName={node}"
 
 
 def _written(spec: Spec) -> RawObject:

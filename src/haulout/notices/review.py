@@ -4,13 +4,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
+
+from haulout.core import duration
+from haulout.kinds.early import Answer, early_of
 from haulout.kinds.notice import HistoryEntry, MaintenanceNotice, NoticeCondition, Phase, Status
 from haulout.kinds.standing import LEAD, Standing, drain_at, standing
 from haulout.kube.objects import Condition
+from haulout.notices.emptying import emptied
 from haulout.notices.finding import Finding
+from haulout.notices.occupancy import Occupancy
+from haulout.notices.prediction import NOT_YET, Prediction
+from haulout.notices.timeliness import Plan, Timeliness, Verdict, judged
 
-_US = "haulout"
-_REMEMBERED = 50
+US = "haulout"
+REMEMBERED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,6 +26,7 @@ class Terms:
     """What can differ from one installation to the next."""
 
     lead: timedelta = LEAD  # how long before its start a maintenance is due
+    is_minded: bool = True  # somebody empties nodes for which maintenance is announced
     keeps: timedelta = timedelta(days=7)  # how long notices are kept that are over
 
 
@@ -27,7 +36,7 @@ class Happening:
 
     reason: str
     what: str
-    who: str = _US
+    who: str = US
     is_bad: bool = False
 
 
@@ -41,40 +50,94 @@ class Review:
     is_done_with: bool  # nobody needs the object any more
 
 
-def reviewed(
-    notice: MaintenanceNotice, finding: Finding, *, now: datetime, terms: Terms, predicted: timedelta | None = None
-) -> Review:
-    """Return what to say about a notice; `predicted` is how long its node takes to be emptied."""
-    lead = max(terms.lead, predicted or timedelta(0))
+def planned(
+    notice: MaintenanceNotice, finding: Finding, *, now: datetime, terms: Terms, predicted: Prediction | None = None
+) -> tuple[Standing, Plan]:
+    """Return how a notice stands, and what is planned; `predicted` is how long its node takes to be emptied."""
+    before = notice.status
+    prediction = _settled(notice, predicted)
+    lead = max(terms.lead, prediction.takes) if prediction is not None else terms.lead
     found = standing(notice.spec, now=now, lead=lead)
-    ended_at = (notice.status.ended_at or now) if found.phase.is_over else None
-    happenings = tuple(_happenings(notice, finding, found, lead=lead, terms=terms))
-    entries = tuple(HistoryEntry(time=now, who=it.who, what=it.what) for it in happenings)
-    status = Status(
+    is_known = bool(before.phase) and before.start == notice.spec.start
+    known_at = (before.start_known_at or notice.metadata.creation_timestamp) if is_known else None
+    plan = Plan(
+        notice=notice,
+        node=finding.node,
         phase=found.phase,
-        node_name="" if finding.node is None else finding.node.name,
+        now=now,
+        lead=lead,
+        known_at=known_at or now,
+        prediction=prediction,
+        is_minded=terms.is_minded,
+    )
+    return found, plan
+
+
+def reviewed(
+    finding: Finding, standing: Standing, plan: Plan, *, terms: Terms, seen: Occupancy | None = None
+) -> Review:
+    """Return what to say about a notice; `seen` is what is left on its node."""
+    notice, now, phase = plan.notice, plan.now, standing.phase
+    timeliness = judged(plan, seen)
+    ended_at = (notice.status.ended_at or now) if phase.is_over else None
+    conditions = _conditions(finding, plan, timeliness)
+    happenings = (*_happenings(finding, standing, plan, terms=terms), *_late(plan, timeliness), *_begun_early(notice))
+    status = msgspec.structs.replace(
+        notice.status,
+        phase=phase,
+        node_name=finding.gone if finding.node is None else finding.node.name,
+        provider_id=_machine(notice, finding),
         start=notice.spec.start,
-        drain_at=None if found.phase.is_over else drain_at(notice.spec, lead=lead),
-        predicted_drain_seconds=0 if predicted is None else round(predicted.total_seconds()),
+        start_known_at=plan.known_at,
+        empty_since=_empty_since(notice, timeliness, now=now),
+        drain_at=drain_at(notice.spec, lead=plan.lead) if plan.is_minded and not phase.is_over else None,
+        predicted_drain_seconds=0 if plan.prediction is None else round(plan.prediction.takes.total_seconds()),
         observed_generation=notice.metadata.generation,
         ended_at=ended_at,
-        conditions=_conditions(notice, finding, now=now),
-        history=(*notice.status.history, *entries)[-_REMEMBERED:],
+        conditions=conditions,
+        history=remembered(notice, happenings, now=now),
     )
     expires = None if ended_at is None else ended_at + terms.keeps
+    looks = (standing.until, expires, None if timeliness is None else timeliness.next_look)
     return Review(
         status=status,
         happenings=happenings,
-        next_look=min((it for it in (found.until, expires) if it is not None), default=None),
+        next_look=min((it for it in looks if it is not None), default=None),
         is_done_with=expires is not None and now >= expires,
     )
 
 
-def _happenings(
-    notice: MaintenanceNotice, finding: Finding, found: Standing, *, lead: timedelta, terms: Terms
-) -> Iterator[Happening]:
-    spec, before = notice.spec, notice.status
-    who = spec.source or _US
+def remembered(
+    notice: MaintenanceNotice, happenings: tuple[Happening, ...], *, now: datetime
+) -> tuple[HistoryEntry, ...]:
+    """Return the history with what happened now."""
+    entries = (HistoryEntry(time=now, who=it.who, what=it.what) for it in happenings)
+    return (*notice.status.history, *entries)[-REMEMBERED:]
+
+
+def with_condition(status: Status, condition: Condition, *, now: datetime) -> tuple[Condition, ...]:
+    """Return the conditions with this one, which is as old as what it says."""
+    before = next((it for it in status.conditions if it.type == condition.type), None)
+    since = before.last_transition_time if before is not None and before.status == condition.status else now
+    kept = [it for it in status.conditions if it.type != condition.type]
+    kept.append(msgspec.structs.replace(condition, last_transition_time=since))
+    return tuple(sorted(kept, key=lambda it: it.type))  # whoever writes them, the order is the same
+
+
+def _settled(notice: MaintenanceNotice, predicted: Prediction | None) -> Prediction | None:
+    """Return the prediction that counts: one by which a maintenance fell due is not changed any more."""
+    before = notice.status
+    kept = timedelta(seconds=before.predicted_drain_seconds)
+    is_due = before.phase in (Phase.DUE, Phase.ACTIVE) and before.start == notice.spec.start
+    if predicted is NOT_YET or (is_due and kept):
+        why = predicted.why if predicted not in (None, NOT_YET) else f"it is expected to take {duration.short(kept)}"
+        return Prediction(kept, why) if kept else None
+    return predicted
+
+
+def _happenings(finding: Finding, found: Standing, plan: Plan, *, terms: Terms) -> Iterator[Happening]:
+    spec, before, lead = plan.notice.spec, plan.notice.status, plan.lead
+    who = spec.source or US
     about = f"{spec.kind} ({spec.reason})" if spec.reason else spec.kind
     if not before.phase:
         yield Happening("MaintenanceAnnounced", f"{about} is announced, {_when(spec.start)}", who)
@@ -82,30 +145,87 @@ def _happenings(
         yield Happening(
             "MaintenanceMoved", f"{about} is moved: it was {_when(before.start)}, now {_when(spec.start)}", who
         )
-    if finding.node is not None and finding.node.name != before.node_name:
+    known = before.condition(NoticeCondition.NODE_FOUND)
+    was_found = known is not None and known.status == "True"
+    if finding.node is not None and (finding.node.name != before.node_name or not was_found):
         yield Happening("NodeFound", f"this is about node {finding.node.name}: {finding.why}")
-    elif finding.node is None and before.node_name:
+    elif finding.node is None and was_found:
         yield Happening("NodeGone", f"node {before.node_name} is gone: {finding.why}", is_bad=True)
-    if found.phase is Phase.PLANNED and lead > terms.lead and before.drain_at != drain_at(spec, lead=lead):
-        yield Happening("DrainStartsEarlier", f"emptying the node is expected to take {lead}, so it begins that early")
+    if _is_earlier(plan, terms) and before.drain_at != drain_at(spec, lead=lead):
+        why = "" if plan.prediction is None else plan.prediction.why
+        what = f"the node is emptied {duration.short(lead)} before, instead of {duration.short(terms.lead)}: {why}"
+        yield Happening("DrainStartsEarlier", what)
     if found.phase != before.phase and (before.phase or found.phase is not Phase.PLANNED):
         is_bad = found.phase is Phase.MISSED
         yield Happening(f"Maintenance{found.phase}", f"{found.phase}: {found.why}", is_bad=is_bad)
 
 
-def _conditions(notice: MaintenanceNotice, finding: Finding, *, now: datetime) -> tuple[Condition, ...]:
-    kept = tuple(it for it in notice.status.conditions if it.type != NoticeCondition.NODE_FOUND)
-    is_found = str(finding.node is not None)
-    before = notice.status.condition(NoticeCondition.NODE_FOUND)
-    since = before.last_transition_time if before is not None and before.status == is_found else now
-    condition = Condition(
+def _machine(notice: MaintenanceNotice, finding: Finding) -> str:
+    """Return the machine of a node that is named, so that another under the same name is not taken for it."""
+    if finding.node is not None:
+        return finding.node.spec.provider_id if notice.spec.node_name else ""
+    return notice.status.provider_id if finding.gone else ""
+
+
+def _is_earlier(plan: Plan, terms: Terms) -> bool:
+    usual = drain_at(plan.notice.spec, lead=terms.lead)
+    is_pending = plan.phase in (Phase.PLANNED, Phase.DUE)
+    return is_pending and plan.lead > terms.lead and usual is not None and plan.now < usual
+
+
+def _late(plan: Plan, found: Timeliness | None) -> Iterator[Happening]:
+    if found is None or found.is_on_time is not False:
+        return
+    if found.reason is Verdict.OCCUPIED:
+        yield Happening("MaintenanceBeganOnOccupiedNode", f"not empty in time: {found.message}", is_bad=True)
+    elif plan.before is None or plan.before.status != "False":
+        yield Happening("MaintenanceWillBeLate", f"will not be empty in time: {found.message}", is_bad=True)
+
+
+def _empty_since(notice: MaintenanceNotice, found: Timeliness | None, *, now: datetime) -> datetime | None:
+    if found is None or found.reason is Verdict.PODS_NOT_SEEN:
+        return notice.status.empty_since
+    return (notice.status.empty_since or now) if found.reason is Verdict.EMPTY else None
+
+
+def _begun_early(notice: MaintenanceNotice) -> Iterator[Happening]:
+    early, said = early_of(notice), notice.status.condition(NoticeCondition.EARLY_START)
+    if early is None or (said is not None and (said.reason, said.message) == (early.answer, early.said)):
+        return
+    is_answer = early.answer is not Answer.ASKING
+    who = notice.spec.source if is_answer else US
+    yield Happening(f"EarlyStart{early.answer}", early.said, who, is_bad=early.answer is Answer.REFUSED)
+
+
+def _conditions(finding: Finding, plan: Plan, timeliness: Timeliness | None) -> tuple[Condition, ...]:
+    status = plan.notice.status
+    for each in (_on_time(timeliness), emptied(plan, timeliness), _early_start(plan.notice), _node_found(finding)):
+        if each is not None:
+            status = msgspec.structs.replace(status, conditions=with_condition(status, each, now=plan.now))
+    return status.conditions
+
+
+def _on_time(found: Timeliness | None) -> Condition | None:
+    if found is None:
+        return None
+    return Condition(type=NoticeCondition.ON_TIME, status=found.status, reason=found.reason, message=found.message)
+
+
+def _early_start(notice: MaintenanceNotice) -> Condition | None:
+    early = early_of(notice)
+    if early is None:
+        return None
+    told = {Answer.AGREED: "True", Answer.REFUSED: "False"}.get(early.answer, "Unknown")
+    return Condition(type=NoticeCondition.EARLY_START, status=told, reason=early.answer, message=early.said)
+
+
+def _node_found(finding: Finding) -> Condition:
+    return Condition(
         type=NoticeCondition.NODE_FOUND,
-        status=is_found,
+        status=str(finding.node is not None),
         reason="Found" if finding.node is not None else "NotFound",
         message=finding.why,
-        last_transition_time=since,
     )
-    return (condition, *kept)
 
 
 def _when(start: datetime | None) -> str:

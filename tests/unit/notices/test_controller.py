@@ -17,8 +17,10 @@ from haulout.kube.follow import Selection
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import EVENTS, NODES
-from haulout.notices.controller import Controller, Predict
+from haulout.kube.timestamps import micro_time
+from haulout.notices.controller import Controller
 from haulout.notices.inbox import Inbox
+from haulout.notices.prediction import Prediction
 from support.backends import Sandbox
 from support.builders import a_node
 from support.defining import define
@@ -26,6 +28,23 @@ from support.eventually import eventually
 
 MACHINE = "ocid1.instance.oc1.fra.a"
 DAY, HOUR, MINUTE = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1)
+
+
+@dataclass
+class Foreseen:
+    """Says always the same."""
+
+    takes: timedelta
+
+    def predict(self, node: Node) -> Prediction:
+        """Return it."""
+        return Prediction(self.takes, f"emptying {node.name} took so long last time")
+
+    def want(self, *, wanted: bool) -> None:
+        """Know it anyway."""
+
+    async def run(self, changed: object) -> None:
+        """Never change."""
 
 
 @dataclass
@@ -60,6 +79,22 @@ class World:
         await eventually(self.clock, self.phase, becomes=phase, within=within, every=within / 50)
         return await self.notice()
 
+    async def is_found(self) -> str:
+        """Return whether its node is found."""
+        found = (await self.notice()).status.condition(NoticeCondition.NODE_FOUND)
+        return "" if found is None else found.status
+
+    async def why(self) -> str:
+        """Return why its node is found, or not."""
+        found = (await self.notice()).status.condition(NoticeCondition.NODE_FOUND)
+        return "" if found is None else found.message
+
+    async def announced(self) -> list[str]:
+        """Return what n1 says that is announced for it."""
+        node = await self.client.get(NODES, "n1")
+        kinds = ("MaintenancePlanned", "MaintenanceInProgress")
+        return [it.type for it in node.status.conditions if it.type in kinds and it.status == "True"]
+
     async def events(self) -> list[tuple[str, str]]:
         """Return the events about nodes: reasons and notes."""
         found = (await self.client.list(EVENTS.of(RawObject), namespace="default")).items
@@ -68,23 +103,23 @@ class World:
 
 @asynccontextmanager
 async def a_world(
-    clock: Clock, *, nodes: tuple[str, ...] = ("n1",), predict: Predict | None = None
+    clock: Clock, *, nodes: tuple[str, ...] = ("n1",), foresight: Foreseen | None = None
 ) -> AsyncIterator[World]:
     cluster = Sandbox(clock)
     client = await cluster.client()
     await define(cluster, client, MAINTENANCE_NOTICES, definition())
     for name in nodes:
         await client.create(NODES, a_node(name).with_spec(providerID=f"oci://{MACHINE}"))
-    async with running(client, predict=predict):
+    async with running(client, foresight=foresight):
         yield World(clock, client, Inbox(client))
 
 
 @asynccontextmanager
-async def running(client: Client, *, predict: Predict | None = None) -> AsyncIterator[None]:
+async def running(client: Client, *, foresight: Foreseen | None = None) -> AsyncIterator[None]:
     """Run a controller."""
     events = EventRecorder(client, instance="test")
     cache: Cache[Node] = Cache(client, Selection(NODES), row=as_is)
-    controller = Controller(client, events=events, nodes=cache, predict=predict or (lambda _: None))
+    controller = Controller(client, events=events, nodes=cache, foresight=foresight)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(run()) for run in (cache.run, events.run, controller.run)]
         try:
@@ -163,6 +198,56 @@ async def test_a_machine_that_is_no_node_yet_is_waited_for(clock: Clock) -> None
         await eventually(clock, lambda: _node_of(world), becomes="late")
 
 
+async def test_the_name_of_a_node_stays_when_that_is_gone(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        await world.say(start=2 * DAY)
+        await world.becomes(Phase.PLANNED)
+        await world.client.delete(NODES, "n1")
+        await eventually(clock, world.is_found, becomes="False")
+        status = (await world.notice()).status
+        assert status.node_name == "n1"
+        await world.say(Stage.ENDED)
+        status = (await world.becomes(Phase.COMPLETED)).status
+        assert status.node_name == "n1"
+        told = [it.what for it in status.history if "is gone" in it.what]
+        assert told == [f"node n1 is gone: no node runs on {MACHINE} yet"]
+
+
+async def test_another_machine_under_the_name_of_a_node_that_is_gone_is_not_meant(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        await world.say(start=HOUR)
+        await world.becomes(Phase.PLANNED)
+        await world.client.delete(NODES, "n1")
+        await eventually(clock, world.is_found, becomes="False")
+        await world.client.create(NODES, a_node("n1").with_spec(providerID="oci://ocid1.instance.oc1.fra.b"))
+        await clock.sleep(50 * MINUTE)
+        assert ((await world.notice()).status.phase, (await world.notice()).node) == (Phase.DUE, "n1")
+        assert await world.announced() == []
+        await world.client.delete(NODES, "n1")
+        await world.client.create(NODES, a_node("n1").with_spec(providerID=MACHINE))
+        await eventually(clock, world.announced, becomes=["MaintenancePlanned"])
+
+
+async def test_a_node_that_is_named_is_the_machine_that_it_was_when_it_was_found(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        times = {"start": micro_time(clock.now() + HOUR), "end": micro_time(clock.now() + 2 * HOUR)}
+        spec = {"nodeName": "n1", "source": "oci", "noticeID": "e1", "kind": "Reboot", **times}
+        kind = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind}
+        await world.client.create(MAINTENANCE_NOTICES, {**kind, "metadata": {"name": "oci-e1"}, "spec": spec})
+        assert (await world.becomes(Phase.PLANNED)).status.provider_id == f"oci://{MACHINE}"
+        await world.client.delete(NODES, "n1")
+        await world.client.create(NODES, a_node("n1").with_spec(providerID="ocid1.instance.oc1.fra.b"))
+        why = f"node n1 runs on ocid1.instance.oc1.fra.b now, and this is about {MACHINE}"
+        await eventually(clock, world.why, becomes=why)
+        assert await world.is_found() == "False"
+        assert await world.announced() == []
+
+        await world.client.create(NODES, a_node("n2").with_spec(providerID="ocid1.instance.oc1.fra.c"))
+        await world.client.patch(MAINTENANCE_NOTICES, "oci-e1", merge_patch({"spec": {"nodeName": "n2"}}))
+        await eventually(clock, world.is_found, becomes="True")
+        assert (await world.notice()).status.provider_id == "ocid1.instance.oc1.fra.c"
+
+
 async def test_two_nodes_that_claim_the_same_machine_are_left_alone(clock: Clock) -> None:
     async with a_world(clock, nodes=("n1", "n2")) as world:
         await world.say(start=HOUR)
@@ -176,7 +261,7 @@ async def test_two_nodes_that_claim_the_same_machine_are_left_alone(clock: Clock
 
 
 async def test_a_node_that_takes_long_to_be_emptied_begins_earlier_and_that_is_told(clock: Clock) -> None:
-    async with a_world(clock, predict=lambda _: 40 * MINUTE) as world:
+    async with a_world(clock, foresight=Foreseen(40 * MINUTE)) as world:
         await world.say(start=2 * HOUR)
         notice = await world.becomes(Phase.PLANNED)
         assert notice.spec.start is not None

@@ -1,0 +1,53 @@
+"""Finds out which cloud this machine is in: whoever answers as its metadata service does.
+
+All of them live at the same address, and answer each other's questions with an error. So each is asked for what only it
+says. A machine that has just started may have to ask for a while.
+"""
+
+import logging
+from collections.abc import Mapping
+from datetime import timedelta
+from random import Random
+
+from haulout.core.backoff import Backoff
+from haulout.core.clock import Clock
+from haulout.errors import CloudError
+from haulout.notices.sources.azure.metadata import Metadata
+from haulout.notices.sources.fetching import Fetch
+
+log = logging.getLogger(__name__)
+
+_GCP_HEADER = "metadata-flavor"
+_WITHIN = timedelta(seconds=5)
+_PAUSE = Backoff(first=timedelta(seconds=2), limit=timedelta(minutes=1), jitter=0.3)
+
+
+async def detected(services: Mapping[str, Fetch], *, clock: Clock, random: Random) -> str:
+    """Return which of the clouds answers, however long that takes; `services` are their metadata services."""
+    asks = {"azure": _is_azure, "gcp": _is_gcp}
+    attempt = 0
+    while True:
+        for cloud, fetch in services.items():
+            if await asks[cloud](fetch):
+                return cloud
+        attempt += 1
+        if attempt == 1:
+            log.warning("no metadata service of %s answers here; asking again and again", " or ".join(services))
+        await clock.sleep(_PAUSE.delay(attempt, random))
+
+
+async def _is_azure(fetch: Fetch) -> bool:
+    try:
+        return bool(await Metadata(fetch).machine())
+    except CloudError as error:
+        log.debug("not azure: %s", error)
+        return False
+
+
+async def _is_gcp(fetch: Fetch) -> bool:
+    try:
+        answer = await fetch("GET", "/", headers={"Metadata-Flavor": "Google"}, within=_WITHIN)
+    except CloudError as error:
+        log.debug("not gcp: %s", error)
+        return False
+    return answer.headers.get(_GCP_HEADER) == "Google"

@@ -1,0 +1,191 @@
+"""An agent finds out where it is, tells how it stands, and says what is wrong with how it was called."""
+
+import asyncio
+import socket
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from haulout.app.agent import Wishes, run_agent, way
+from haulout.core.clock import Clock, RealClock
+from haulout.errors import CloudError, ConfigError, HauloutError
+from haulout.kube.network.plain import Fetched
+from haulout.notices.agent import clouds, health
+from haulout.notices.agent.detecting import detected
+from haulout.notices.agent.tallies import AgentTallies
+from haulout.notices.inbox import Inbox
+from haulout.notices.sources.azure.source import AzureSource
+from haulout.notices.sources.fetching import Fetch, over_http
+from haulout.sandbox.clouds.azure import AzureCloud
+from haulout.web.metrics import Exposition
+from support.azure_world import an_azure_world, machine_of
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: x, user: {}}]
+"""
+
+
+class Silent:
+    """A metadata service that is not there."""
+
+    async def __call__(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        within: timedelta = timedelta(),
+    ) -> Fetched:
+        """Do not answer."""
+        del headers, body, within
+        raise CloudError("connection refused", doing=f"{method} {target}")
+
+
+class Google(Silent):
+    """One that answers as Google's does, to whatever is asked."""
+
+    async def __call__(
+        self,
+        method: str,
+        target: str,
+        *,
+        headers: Mapping[str, str],
+        body: bytes | None = None,
+        within: timedelta = timedelta(),
+    ) -> Fetched:
+        """Answer."""
+        del method, target, headers, body, within
+        return Fetched(200, {"metadata-flavor": "Google"}, b"computeMetadata/")
+
+
+async def test_whoever_answers_is_the_cloud(clock: Clock) -> None:
+    cloud = AzureCloud(clock)
+    cloud.launch("vm")
+    azure = cloud.metadata("vm")
+    assert await detected({"azure": azure, "gcp": Silent()}, clock=clock, random=Random(1)) == "azure"
+    assert await detected({"azure": Silent(), "gcp": Google()}, clock=clock, random=Random(1)) == "gcp"
+    assert await detected({"azure": Google(), "gcp": Google()}, clock=clock, random=Random(1)) == "gcp"
+
+
+async def test_a_service_that_comes_later_is_found(clock: Clock) -> None:
+    cloud = AzureCloud(clock)
+    cloud.launch("vm")
+    cloud.faults.fail("GetInstance", status=500, times=4)
+    began = clock.monotonic()
+    assert await detected({"azure": cloud.metadata("vm")}, clock=clock, random=Random(1)) == "azure"
+    assert 10 < clock.monotonic() - began < 120
+
+
+def test_what_makes_no_sense_is_said_before_anything_is_asked(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="HAULOUT_AZURE_START"):
+        way(Wishes(node="n1", cloud=""), {"HAULOUT_AZURE_START": "soon"})
+    with pytest.raises(ConfigError, match="GCE_METADATA_HOST"):
+        way(Wishes(node="n1", cloud=""), {"GCE_METADATA_HOST": "a b"})
+    with pytest.raises(HauloutError, match="no way to a cluster"):
+        way(Wishes(node="n1", cloud=""), {"HOME": str(tmp_path)})
+
+
+def test_every_cloud_that_can_be_chosen_can_be_detected() -> None:
+    assert set(clouds.services({})) == set(clouds.CLOUDS)
+
+
+class Standing:
+    """Somebody who is well or not."""
+
+    is_up = False
+    said: Sequence[str] = ()
+
+    def troubles(self) -> Sequence[str]:
+        """Return what is wrong."""
+        return self.said
+
+
+@pytest.mark.real_time
+async def test_health_is_told_to_the_kubelet() -> None:
+    agent = Standing()
+    async with health.serving(agent, port=0) as port:
+        ask = over_http(f"http://127.0.0.1:{port}")
+
+        async def told(path: str) -> tuple[int, bytes]:
+            answer = await ask("GET", path, headers={})
+            return answer.status, answer.body
+
+        assert await told("/healthz") == (200, b"ok\n")
+        assert await told("/readyz") == (503, b"it has just begun\n")
+        agent.said = ("azure: Azure does not answer",)
+        assert await told("/readyz?verbose") == (503, b"azure: Azure does not answer\n")
+        agent.is_up = True
+        assert await told("/readyz") == (200, b"ok\nazure: Azure does not answer\n")
+        assert (await told("/metrics"))[0] == 404
+        _, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"\xff" * 100)
+        writer.close()
+        assert (await told("/healthz"))[0] == 200
+        with pytest.raises(HauloutError, match=f"health checks on 127.0.0.1:{port}: "):
+            async with health.serving(agent, port=port):
+                pass
+
+
+async def test_what_an_agent_asked_heard_and_wrote_is_counted(clock: Clock) -> None:
+    async with an_azure_world(clock, "n1") as world:
+        tallies, cloud = AgentTallies(), world.cloud
+        fetch = tallies.counting("azure", cloud.metadata(machine_of("n1")))
+        source = AzureSource(fetch, node="n1", clock=clock, random=Random(7))
+
+        def numbers() -> dict[str, float]:
+            lines = Exposition(lambda: tallies.all(source)).text().decode().splitlines()
+            return {name: float(number) for name, _, number in (it.rpartition(" ") for it in lines if it[0] != "#")}
+
+        assert numbers()['haulout_agent_up{cloud="azure"}'] == 0
+        cloud.faults.fail("GetInstance", status=503)
+        cloud.faults.fail("GetInstance", status=0)
+        cloud.schedule([machine_of("n1")], "Reboot", start=clock.now() + timedelta(hours=1))
+        task = world.tasks.create_task(source.run(Inbox(world.client)))
+        await clock.sleep(timedelta(seconds=30))
+        task.cancel()
+        found = numbers()
+        assert found['haulout_agent_up{cloud="azure"}'] == 1
+        assert found['haulout_agent_silent_seconds{cloud="azure"}'] <= 1
+        assert found['haulout_agent_requests_total{cloud="azure",code="503"}'] == 1
+        assert found['haulout_agent_requests_total{cloud="azure",code="none"}'] == 1
+        assert found['haulout_agent_requests_total{cloud="azure",code="200"}'] > 20
+        assert found['haulout_agent_notices_written_total{cloud="azure"}'] == 1
+
+
+async def asked(ask: Fetch, path: str) -> Fetched | None:
+    """Return an answer; None if nobody is there yet."""
+    try:
+        return await ask("GET", path, headers={})
+    except CloudError:
+        return None
+
+
+@pytest.mark.real_time
+async def test_metrics_are_served_from_the_first_moment_on(tmp_path: Path) -> None:
+    """Also while it is not known yet which cloud this is."""
+    kubeconfig = tmp_path / "config"
+    kubeconfig.write_text(KUBECONFIG)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    nobody = {"HAULOUT_AZURE_METADATA": "http://127.0.0.1:1", "GCE_METADATA_HOST": "127.0.0.1:1"}
+    wishes = Wishes(node="n1", cloud="", kubeconfig=str(kubeconfig), metrics_port=port)
+    async with asyncio.TaskGroup() as group, asyncio.timeout(10):
+        task = group.create_task(run_agent(wishes, way(wishes, nobody), nobody))
+        ask = over_http(f"http://127.0.0.1:{port}")
+        while (page := await asked(ask, "/metrics")) is None:
+            await RealClock().sleep(timedelta(milliseconds=20))
+        other = await asked(ask, "/healthz")
+        task.cancel()
+    assert (page.status, page.headers["content-type"]) == (200, "text/plain; version=0.0.4; charset=utf-8")
+    assert b"process_resident_memory_bytes" in page.body
+    assert other is not None
+    assert other.status == 404

@@ -1,0 +1,92 @@
+"""The source is killed at each of its steps in turn, and the end is the same.
+
+A step is a call of AWS, or a write of a notice, before and after it takes effect. The steps are those of one run that
+nothing disturbs. Each is tried in a run of its own.
+"""
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+
+import pytest
+
+from haulout.core.virtual import VirtualClock, run_virtual
+from haulout.kinds.notice import Stage
+from haulout.kube.resources import NODES
+from haulout.sandbox.crashes import THOROUGHNESS
+from support.aws_world import World, a_world
+
+MINUTE = timedelta(minutes=1)
+
+Story = Callable[[World], Awaitable[None]]
+
+
+async def moved_and_finished(world: World) -> None:
+    """Announce two maintenances, one of which is moved and ends; the other is cancelled."""
+    one, two = await world.join("n1"), await world.join("n2")
+    start = world.clock.now().replace(microsecond=0) + 10 * MINUTE
+    world.start()
+    first = world.cloud.schedule(one, start=start)
+    second = world.cloud.schedule(two, "instance-retirement", start=start)
+    await world.clock.sleep(MINUTE)
+    world.cloud.reschedule(one, first, start=start + 10 * MINUTE)
+    world.cloud.cancel(two, second)
+    await world.clock.sleep(25 * MINUTE)
+    world.cloud.finish(one, first)
+    await world.clock.sleep(10 * MINUTE)
+
+
+async def taken_out_of_its_group(world: World) -> None:
+    """Have Auto Scaling terminate an instance, whose node is drained some minutes later."""
+    instance = await world.join("n1")
+    world.start()
+    world.cloud.scale(instance)
+    await world.clock.sleep(3 * MINUTE)
+    await world.say("n1", "Drained")
+    await world.clock.sleep(2 * MINUTE)
+    await world.client.delete(NODES, "n1")
+    await world.clock.sleep(10 * MINUTE)
+    assert len(world.cloud.groups.completed) == 1
+    assert world.cloud.groups.expired == []
+
+
+async def taken_back(world: World) -> None:
+    """Take a spot instance back, while another is stopped and started again."""
+    spot, stopped = await world.join("n1"), await world.join("n2")
+    world.start()
+    world.cloud.recommend(spot)
+    world.cloud.interrupt(spot)
+    world.cloud.change(stopped, "stopping")
+    await world.clock.sleep(2 * MINUTE)
+    world.cloud.change(spot, "terminated")
+    world.cloud.change(stopped, "running")
+    await world.client.delete(NODES, "n1")
+    await world.clock.sleep(15 * MINUTE)
+
+
+def played(story: Story, crash_at: int | None = None) -> tuple[list[tuple[str, str, str, str]], list[str]]:
+    """Return what a story comes to, and the steps on the way."""
+
+    async def run() -> tuple[list[tuple[str, str, str, str]], list[str]]:
+        async with a_world(VirtualClock(), crash_at=crash_at) as world:
+            await story(world)
+            assert world.cloud.queue.messages == []
+            return await world.outcome(), world.steps
+
+    return run_virtual(run())
+
+
+@pytest.mark.parametrize("story", [moved_and_finished, taken_out_of_its_group, taken_back])
+def test_wherever_the_source_is_killed_the_end_is_the_same(story: Story) -> None:
+    expected, steps = played(story)
+    # Long polls that find nothing are all the same: of each run of them the first is tried.
+    tried = [
+        number for number, step in enumerate(steps, 1) if "ReceiveMessage" not in step or steps[number - 3] != step
+    ]
+    wrong = {}
+    for number in THOROUGHNESS.chosen(tried):
+        outcome, _ = played(story, crash_at=number)
+        if [it[:3] for it in outcome] != [it[:3] for it in expected]:
+            wrong[f"{number}: {steps[number - 1]}"] = outcome
+    assert wrong == {}
+    assert all(stage in (Stage.ENDED, Stage.CANCELLED) for _, _, stage, _ in expected)
+    assert len(tried) > 10

@@ -1,0 +1,191 @@
+"""Instances that Auto Scaling takes out of service wait until their nodes are empty, whoever is killed meanwhile."""
+
+from datetime import timedelta
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.kinds.notice import Kind, Phase, Stage
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import NODES, PODS
+from haulout.notices.sources.aws.settings import Settings
+from support.aws_world import a_world
+from support.builders import a_pod, a_workload
+
+HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+
+
+async def test_an_instance_is_let_go_when_its_node_is_empty_and_not_before(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        action = world.cloud.scale(instance)
+        await world.becomes(Stage.SCHEDULED, phase=Phase.DUE, within=5 * SECOND)
+        assert (await world.the()).spec.kind == Kind.TERMINATE
+        await clock.sleep(HOUR)
+        assert (world.cloud.groups.completed, world.cloud.groups.expired) == ([], [])
+        await world.say("n1", "Drained")
+        await world.becomes(Stage.STARTED, within=SECOND)
+        assert world.cloud.groups.completed == [action.token]
+        await world.client.delete(NODES, "n1")
+        await world.becomes(Stage.ENDED)
+
+
+async def test_an_instance_is_let_go_when_nothing_is_left_on_its_node_whoever_drained_it(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        agents = a_workload("DaemonSet", "agent")
+        for pod in (a_pod("web", on="n1", owner="ReplicaSet/web"), a_pod("agent", on="n1").owned_by(agents)):
+            await world.client.create(PODS, pod, namespace="test")
+        world.start()
+        world.cloud.scale(instance)
+        await clock.sleep(MINUTE)
+        await world.client.patch(NODES, "n1", merge_patch({"spec": {"unschedulable": True}}))
+        await clock.sleep(5 * MINUTE)
+        assert world.cloud.groups.completed == []
+        await world.client.delete(PODS, "web", namespace="test", grace=timedelta())
+        await clock.sleep(6 * SECOND)
+        assert len(world.cloud.groups.completed) == 1
+
+
+async def test_a_node_that_has_no_pods_and_takes_new_ones_is_not_empty(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        world.cloud.scale(instance)
+        await clock.sleep(10 * MINUTE)
+        assert world.cloud.groups.completed == []
+
+
+async def test_an_instance_whose_node_is_gone_is_let_go(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        action = world.cloud.scale(instance)
+        await world.becomes(Stage.SCHEDULED)
+        await world.client.delete(NODES, "n1")
+        await clock.sleep(SECOND)
+        assert world.cloud.groups.completed == [action.token]
+
+
+async def test_a_successor_goes_on_keeping_the_instance_and_lets_it_go(clock: Clock) -> None:
+    """Weakness 5 of aws-node-termination-handler: what it was waiting for was only in its memory."""
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        action = world.cloud.scale(instance)
+        await world.becomes(Stage.SCHEDULED)
+        await clock.sleep(MINUTE)
+        assert world.cloud.queue.messages == []
+        await world.stop()
+        await clock.sleep(30 * SECOND)
+        world.start()
+        await clock.sleep(20 * MINUTE)
+        assert world.cloud.groups.expired == []
+        await world.say("n1", "Drained")
+        await clock.sleep(SECOND)
+        assert world.cloud.groups.completed == [action.token]
+
+
+async def test_an_action_that_somebody_else_has_completed_is_not_waited_for(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        action = world.cloud.scale(instance)
+        await world.becomes(Stage.SCHEDULED)
+        world.cloud.groups.complete(instance, group="workers", hook="drain", token=action.token)
+        await world.becomes(Stage.STARTED)
+        calls = world.cloud.faults.calls.count("RecordLifecycleActionHeartbeat")
+        await clock.sleep(HOUR)
+        assert world.cloud.faults.calls.count("RecordLifecycleActionHeartbeat") == calls
+
+
+async def test_heartbeats_come_as_often_as_is_configured_and_for_as_long(clock: Clock) -> None:
+    settings = Settings(heartbeat=40 * SECOND, heartbeat_until=10 * MINUTE)
+    async with a_world(clock, settings=settings) as world:
+        instance = await world.join("n1")
+        world.start()
+        world.cloud.scale(instance)
+        await clock.sleep(10 * MINUTE)
+        assert world.cloud.faults.calls.count("RecordLifecycleActionHeartbeat") == 15
+        await clock.sleep(3 * MINUTE)
+        assert len(world.cloud.groups.actions) == 1
+        world.cloud.groups.tick()
+        assert len(world.cloud.groups.expired) == 1
+
+
+async def test_completion_waits_as_long_after_the_drain_as_is_configured(clock: Clock) -> None:
+    async with a_world(clock, settings=Settings(complete_after=3 * MINUTE)) as world:
+        instance = await world.join("n1")
+        world.start()
+        world.cloud.scale(instance)
+        await world.becomes(Stage.SCHEDULED)
+        await world.say("n1", "Drained")
+        await clock.sleep(2 * MINUTE)
+        assert world.cloud.groups.completed == []
+        await clock.sleep(MINUTE + SECOND)
+        assert len(world.cloud.groups.completed) == 1
+
+
+@pytest.mark.parametrize("status", [0, 503, 400])
+async def test_a_completion_that_fails_is_tried_again_and_told(clock: Clock, status: int) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        world.cloud.scale(instance)
+        await world.becomes(Stage.SCHEDULED)
+        world.cloud.faults.fail("CompleteLifecycleAction", status=status, code="AccessDenied", times=9)
+        await world.say("n1", "Drained")
+        await clock.sleep(30 * SECOND)
+        assert world.source is not None
+        if status:
+            assert "the IAM policy does not allow it" in "".join(world.source.troubles())
+        await world.becomes(Stage.STARTED)
+        assert len(world.cloud.groups.completed) == 1
+        assert list(world.source.troubles()) == []
+
+
+async def test_a_completion_that_took_effect_unheard_is_no_trouble(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        world.cloud.scale(instance)
+        await world.becomes(Stage.SCHEDULED)
+        world.cloud.faults.fail("CompleteLifecycleAction", status=0, after=True)
+        await world.say("n1", "Drained")
+        await world.becomes(Stage.STARTED)
+        assert len(world.cloud.groups.completed) == 1
+
+
+async def test_a_new_instance_may_serve_when_its_node_is_ready(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = world.cloud.launch()
+        world.start()
+        world.cloud.scale(instance, launch=True)
+        await clock.sleep(MINUTE)
+        assert world.cloud.groups.completed == []
+        await world.add_node("n1", instance)
+        await world.say("n1", "Ready", status="False")
+        await clock.sleep(MINUTE / 2)
+        assert world.cloud.groups.completed == []
+        await world.say("n1", "Ready")
+        await clock.sleep(MINUTE)
+        assert len(world.cloud.groups.completed) == 1
+        assert world.cloud.queue.messages == []
+        assert await world.notices() == {}
+
+
+async def test_two_nodes_that_claim_the_instance_must_both_be_empty(clock: Clock) -> None:
+    """Weakness 7 of aws-node-termination-handler: of several nodes the first was taken."""
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        await world.add_node("n2", instance)
+        world.start()
+        world.cloud.scale(instance)
+        await world.becomes(Stage.SCHEDULED)
+        await world.say("n1", "Drained")
+        await clock.sleep(MINUTE)
+        assert world.cloud.groups.completed == []
+        await world.say("n2", "Drained")
+        await clock.sleep(SECOND)
+        assert len(world.cloud.groups.completed) == 1

@@ -1,0 +1,343 @@
+"""What AWS says becomes notices, whatever happens meanwhile: stories on virtual time."""
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.kinds.notice import MAINTENANCE_NOTICES, Kind, Phase, Stage
+from haulout.kube.resources import NODES
+from haulout.notices.sources.aws.readings import Family
+from haulout.notices.sources.aws.settings import Settings
+from support.aws_world import a_world
+
+DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
+
+
+def a_second(clock: Clock) -> datetime:
+    """Return this second: AWS knows no parts of one."""
+    return clock.now().replace(microsecond=0)
+
+
+async def test_a_maintenance_planned_long_ahead_from_its_announcement_to_its_end(clock: Clock) -> None:
+    """Weaknesses 1 and 4 of aws-node-termination-handler: it drained at once, and never heard of the end."""
+    async with a_world(clock, has_queue=False, settings=Settings(look_every=HOUR)) as world:
+        instance = await world.join("n1")
+        start = a_second(clock) + 5 * DAY
+        event = world.cloud.schedule(instance, start=start)
+        world.start()
+        await world.becomes(Stage.SCHEDULED, phase=Phase.PLANNED, within=10 * SECOND)
+        notice = await world.the()
+        assert (notice.name, notice.status.node_name) == (f"aws-{event}", "n1")
+        assert (notice.spec.kind, notice.spec.start) == (Kind.REBOOT, start)
+        await clock.sleep(5 * DAY - HOUR)
+        assert (await world.the()).status.phase == Phase.PLANNED
+        await world.becomes(Stage.STARTED, phase=Phase.ACTIVE, within=2 * HOUR)
+        world.cloud.finish(instance, event)
+        await world.becomes(Stage.ENDED, phase=Phase.COMPLETED, within=2 * HOUR)
+
+
+@pytest.mark.parametrize("by", [2 * DAY, -2 * DAY])
+async def test_a_maintenance_that_aws_moves_is_where_it_was_moved_to(clock: Clock, by: timedelta) -> None:
+    for silent in (False, True):
+        async with a_world(clock) as world:
+            instance = await world.join("n1")
+            world.start()
+            start = a_second(clock) + 4 * DAY
+            event = world.cloud.schedule(instance, start=start, silent=silent)
+            await world.becomes(Stage.SCHEDULED)
+            await clock.sleep(HOUR)
+            world.cloud.reschedule(instance, event, start=start + by, silent=silent)
+            await clock.sleep(6 * MINUTE)
+            assert (await world.the()).spec.start == start + by
+
+
+async def test_a_maintenance_moved_into_the_past_has_begun(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        event = world.cloud.schedule(instance, start=clock.now() + DAY)
+        await world.becomes(Stage.SCHEDULED)
+        world.cloud.reschedule(instance, event, start=clock.now() - MINUTE)
+        await world.becomes(Stage.STARTED, phase=Phase.ACTIVE)
+
+
+@pytest.mark.parametrize("silent", [True, False])
+async def test_a_maintenance_that_is_cancelled_is_never_due(clock: Clock, *, silent: bool) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        event = world.cloud.schedule(instance, start=clock.now() + DAY, silent=silent)
+        await world.becomes(Stage.SCHEDULED)
+        world.cloud.cancel(instance, event, silent=silent)
+        await world.becomes(Stage.CANCELLED, phase=Phase.CANCELLED)
+        await clock.sleep(2 * DAY)
+        assert (await world.the()).status.phase == Phase.CANCELLED
+
+
+async def test_an_event_that_is_not_listed_any_more_is_over_only_after_a_second_look(clock: Clock) -> None:
+    async with a_world(clock, has_queue=False) as world:
+        instance = await world.join("n1")
+        world.start()
+        event = world.cloud.schedule(instance, start=clock.now() + DAY, silent=True)
+        await world.becomes(Stage.SCHEDULED)
+        kept = world.cloud.machines.by_name[instance].events[event]
+        asked = world.cloud.faults.calls.count("DescribeInstanceStatus")
+        world.cloud.forget(instance, event)
+        while world.cloud.faults.calls.count("DescribeInstanceStatus") == asked:
+            await clock.sleep(SECOND)
+        world.cloud.machines.by_name[instance].events[event] = kept  # the other place still knew it
+        await clock.sleep(HOUR)
+        assert (await world.the()).spec.stage == Stage.SCHEDULED
+        world.cloud.forget(instance, event)
+        await world.becomes(Stage.CANCELLED)
+
+
+async def test_an_error_never_says_that_something_is_over(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        world.cloud.schedule(instance, start=clock.now() + 2 * DAY)
+        await world.becomes(Stage.SCHEDULED)
+        faults = world.cloud.faults
+        for code, status in (("UnauthorizedOperation", 403), ("InternalError", 500), ("RequestExpired", 400)):
+            rule = faults.fail("DescribeInstanceStatus", status=status, code=code, times=None)
+            await clock.sleep(HOUR)
+            assert (await world.the()).spec.stage == Stage.SCHEDULED
+            assert world.source is not None
+            assert any(code in it for it in world.source.troubles())
+            faults.lift(rule)
+        await clock.sleep(10 * MINUTE)
+        assert world.source is not None
+        assert list(world.source.troubles()) == []
+
+
+async def test_an_end_told_twice_is_one_end(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        event = world.cloud.schedule(instance, start=clock.now() + HOUR)
+        await clock.sleep(2 * HOUR)
+        world.cloud.finish(instance, event)
+        await world.becomes(Stage.ENDED)
+        before = await world.the()
+        world.cloud.queue.send(world.cloud.queue.messages[-1].body if world.cloud.queue.messages else "{}")
+        world.cloud.forget(instance, event)
+        await clock.sleep(HOUR)
+        assert (await world.the()).resource_version == before.resource_version
+
+
+async def test_an_instance_that_is_gone_with_its_node_ends_what_was_about_it(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance, other = await world.join("n1"), await world.join("n2")
+        world.start()
+        world.cloud.schedule(instance, start=clock.now() + 5 * DAY)
+        await world.becomes(Stage.SCHEDULED)
+        world.cloud.drop(instance)
+        await world.client.delete(NODES, "n1")
+        await world.becomes(Stage.CANCELLED)
+        world.cloud.schedule(other, start=clock.now() + 5 * DAY, silent=True)
+        await clock.sleep(6 * MINUTE)
+        assert len(await world.notices()) == 2
+
+
+async def test_an_instance_that_ec2_does_not_know_does_not_hide_the_others(clock: Clock) -> None:
+    """MMO weakness 5: one unknown instance ended the whole scan."""
+    async with a_world(clock, has_queue=False) as world:
+        known = [await world.join(f"n{number}") for number in range(3)]
+        await world.add_node("ghost", "i-0bad0bad0bad0bad0")
+        await world.add_node("fargate", "fargate-ip-10-0-0-1.ec2.internal")
+        for instance in known:
+            world.cloud.schedule(instance, start=world.clock.now() + DAY)
+        world.start()
+        await clock.sleep(MINUTE)
+        assert len(await world.notices()) == 3
+
+
+async def test_a_maintenance_of_an_instance_that_is_no_node_yet_waits_for_it(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = world.cloud.launch()
+        world.start()
+        world.cloud.schedule(instance, start=clock.now() + DAY)
+        await world.becomes(Stage.SCHEDULED, phase=Phase.PLANNED)
+        await world.add_node("late", instance)
+        await clock.sleep(SECOND)
+        assert (await world.the()).status.node_name == "late"
+
+
+async def test_the_same_message_many_times_is_one_notice(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.cloud.schedule(instance, start=clock.now() + DAY)
+        body = world.cloud.queue.messages[0].body
+        for _ in range(25):
+            world.cloud.queue.send(body)
+        world.start()
+        await clock.sleep(MINUTE)
+        assert world.cloud.queue.messages == []
+        assert (await world.the()).spec.stage == Stage.SCHEDULED
+
+
+async def test_messages_in_the_wrong_order_come_to_the_same(clock: Clock) -> None:
+    outcomes = []
+    for backwards in (False, True):
+        async with a_world(clock) as world:
+            instance = await world.join("n1")
+            start = a_second(clock) + DAY
+            event = world.cloud.schedule(instance, start=start)
+            await clock.sleep(MINUTE)
+            world.cloud.reschedule(instance, event, start=start + HOUR)
+            await clock.sleep(MINUTE)
+            world.cloud.cancel(instance, event)
+            world.cloud.forget(instance, event)
+            if backwards:
+                world.cloud.queue.messages.reverse()
+            world.start()
+            await clock.sleep(HOUR)
+            outcomes.append([(it.spec.stage, it.spec.kind) for it in (await world.notices()).values()])
+    assert outcomes == [[(Stage.CANCELLED, Kind.REBOOT)]] * 2
+
+
+@pytest.mark.parametrize("lasting", [MINUTE, 3 * HOUR, 3 * DAY])
+async def test_what_happened_while_we_were_down_is_heard_when_we_are_back(clock: Clock, lasting: timedelta) -> None:
+    async with a_world(clock) as world:
+        moved, cancelled, finished = [await world.join(name) for name in ("n1", "n2", "n3")]
+        start = a_second(clock) + DAY
+        events = {it: world.cloud.schedule(it, start=start) for it in (moved, cancelled, finished)}
+        world.start()
+        await clock.sleep(MINUTE)
+        await world.stop()
+        world.cloud.reschedule(moved, events[moved], start=start + 7 * DAY)
+        world.cloud.cancel(cancelled, events[cancelled])
+        await clock.sleep(lasting)
+        world.cloud.finish(finished, events[finished])
+        spot = await world.join("n4")
+        world.cloud.interrupt(spot)
+        world.start()
+        await clock.sleep(MINUTE)
+        specs = {it.spec.provider_id: it.spec for it in (await world.notices()).values()}
+        assert len(await world.notices()) == 4
+        assert (specs[moved].start, specs[moved].stage) == (start + 7 * DAY, Stage.SCHEDULED)
+        assert specs[cancelled].stage == Stage.CANCELLED
+        assert specs[finished].stage in (Stage.ENDED, Stage.CANCELLED)
+        assert specs[spot].kind == Kind.TERMINATE
+        assert world.cloud.queue.messages == []
+
+
+async def test_a_spot_instance_is_a_notice_that_is_due_at_once_and_ends_with_the_instance(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        world.cloud.interrupt(instance)
+        await world.becomes(Stage.SCHEDULED, phase=Phase.DUE, within=5 * SECOND)
+        world.cloud.change(instance, "shutting-down")
+        await world.becomes(Stage.STARTED)
+        await world.client.delete(NODES, "n1")
+        await world.becomes(Stage.ENDED)
+
+
+async def test_a_stop_nobody_announced_is_active_until_the_instance_runs_again(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        foreign = world.cloud.launch()
+        world.start()
+        world.cloud.change(foreign, "stopping")
+        world.cloud.change(instance, "stopping")
+        world.cloud.change(instance, "stopped")
+        await world.becomes(Stage.STARTED, phase=Phase.ACTIVE)
+        world.cloud.change(instance, "running", silent=True)
+        await world.becomes(Stage.ENDED, phase=Phase.COMPLETED)
+
+
+async def test_a_planned_stop_that_comes_early_is_active(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        world.cloud.schedule(instance, "instance-stop", start=clock.now() + DAY)
+        await world.becomes(Stage.SCHEDULED, phase=Phase.PLANNED)
+        world.cloud.change(instance, "stopping")
+        await world.becomes(Stage.STARTED, phase=Phase.ACTIVE, within=5 * SECOND)
+
+
+async def test_health_and_ec2_are_one_notice_though_ec2_is_throttled_when_health_speaks(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        await clock.sleep(MINUTE)
+        rule = world.cloud.faults.fail("DescribeInstanceStatus", status=503, code="RequestLimitExceeded", times=None)
+        world.cloud.schedule(instance, start=clock.now() + DAY)
+        await world.becomes(Stage.SCHEDULED, within=10 * SECOND)
+        world.cloud.faults.lift(rule)
+        await clock.sleep(10 * MINUTE)
+        notice = await world.the()
+        assert set(notice.metadata.annotations) == {Family.EVENT, Family.HEALTH}
+
+
+async def test_what_health_tells_is_asked_of_ec2_at_once_so_that_it_can_be_moved(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        await clock.sleep(MINUTE)
+        now = clock.now()
+        event = world.cloud.schedule(instance, start=now + DAY, deadline=now + 3 * DAY)
+        await world.becomes(Stage.SCHEDULED, within=5 * SECOND)
+        notice = await world.the()
+        assert notice.name == f"aws-{event}"
+        assert notice.spec.reschedulable
+
+
+async def test_a_notice_that_somebody_deleted_is_back_as_long_as_ec2_plans_it(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        world.cloud.schedule(instance, start=clock.now() + DAY)
+        await world.becomes(Stage.SCHEDULED)
+        await world.client.delete(MAINTENANCE_NOTICES, (await world.the()).name)
+        await clock.sleep(6 * MINUTE)
+        assert (await world.the()).spec.stage == Stage.SCHEDULED
+
+
+async def test_a_message_stays_until_its_notice_is_written(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        await clock.sleep(SECOND)
+        world.transport.cut()  # type: ignore[attr-defined] # of the sandbox
+        world.cloud.interrupt(instance)
+        await clock.sleep(3 * MINUTE)
+        assert len(world.cloud.queue.messages) == 1
+        assert world.source is not None
+        assert "its notice cannot be written" in "".join(world.source.troubles())
+        assert world.source.quarantine.count == 0
+        world.transport.mend()  # type: ignore[attr-defined] # of the sandbox
+        await world.becomes(Stage.SCHEDULED)
+        await clock.sleep(MINUTE)
+        assert world.cloud.queue.messages == []
+
+
+async def test_nonsense_is_put_aside_and_the_queue_goes_on(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        for body in ("", "{", "[]", "\ud800", '{"source":"aws.ec2"}', "x" * 200_000):
+            world.cloud.queue.send(body)
+        world.cloud.interrupt(instance)
+        world.start()
+        await world.becomes(Stage.SCHEDULED, within=10 * SECOND)
+        assert world.cloud.queue.messages == []
+        assert world.source is not None
+        assert world.source.quarantine.count == 6
+        assert "put aside" in "".join(world.source.troubles())
+
+
+async def test_an_idle_source_writes_nothing(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        world.start()
+        world.cloud.schedule(instance, start=clock.now() + 5 * DAY)
+        await clock.sleep(HOUR)
+        before = await world.the()
+        await clock.sleep(DAY)
+        await world.stop()
+        world.start()
+        await clock.sleep(HOUR)
+        assert (await world.the()).resource_version == before.resource_version

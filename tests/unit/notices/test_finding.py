@@ -1,0 +1,68 @@
+"""Which node a notice is about: by its name, by its machine, or by what people call the machine."""
+
+import msgspec
+import pytest
+
+from haulout.kinds.notice import Spec
+from haulout.kube.objects import Node
+from haulout.notices.finding import Nodes
+from support.builders import a_node
+
+MACHINE = "ocid1.instance.oc1.fra.a"
+OTHER = "ocid1.instance.oc1.fra.b"
+CALLED = "oke-c1-n1-s1-0"
+
+
+def node(name: str, /, *, machine: str = "", **labels: str) -> Node:
+    made = a_node(name).with_spec(providerID=machine) if machine else a_node(name)
+    made["metadata"]["labels"] = {**made["metadata"].get("labels", {}), **labels}
+    return msgspec.convert(made, Node)
+
+
+def nodes(*members: Node) -> Nodes:
+    found = Nodes()
+    for each in members:
+        found.follow(None, each)
+    return found
+
+
+ABOUT = Spec(provider_id=MACHINE, machine_name=CALLED)
+
+
+@pytest.mark.parametrize("written", [MACHINE, f"oci://{MACHINE}"])
+def test_the_machine_decides_however_it_is_written(written: str) -> None:
+    found = nodes(node("renamed", machine=written, hostname="another"), node("10.0.10.7", hostname=CALLED)).find(ABOUT)
+    assert found.node is not None
+    assert found.node.name == "renamed"
+
+
+@pytest.mark.parametrize("label", ["hostname", "displayName", "name"])
+def test_a_node_that_tells_no_machine_is_found_by_what_the_machine_is_called(label: str) -> None:
+    found = nodes(node("10.0.10.7", **{label: CALLED}), node("10.0.10.8", **{label: "another"})).find(ABOUT)
+    assert found.node is not None
+    assert found.node.name == "10.0.10.7"
+    assert found.why == f"its label {label} is {CALLED}, what {MACHINE} is called"
+
+
+def test_a_node_on_another_machine_is_never_meant_whatever_its_labels_say() -> None:
+    found = nodes(node("10.0.10.7", machine=OTHER, hostname=CALLED)).find(ABOUT)
+    assert found.node is None
+    assert found.why == f"no node runs on {MACHINE}, which is called {CALLED}, yet"
+
+
+def test_of_two_nodes_that_are_called_the_same_neither_is_chosen() -> None:
+    several = nodes(node("b", hostname=CALLED), node("a", hostname=CALLED), node("c", displayName=CALLED))
+    found = several.find(ABOUT)
+    assert found.node is None
+    assert found.why == f"nodes a, b all have {CALLED}, what {MACHINE} is called, as hostname"
+    several.follow(node("b", hostname=CALLED), None)
+    only = several.find(ABOUT).node
+    assert only is not None
+    assert only.name == "a"
+
+
+def test_a_node_that_tells_its_machine_later_is_not_found_by_its_labels_any_more() -> None:
+    before, after = node("a", hostname=CALLED), node("a", machine=OTHER, hostname=CALLED)
+    found = nodes(before)
+    found.follow(before, after)
+    assert found.find(ABOUT).node is None

@@ -1,0 +1,29 @@
+"""Messages that make no sense are counted and shown, and forgotten after a while."""
+
+from datetime import timedelta
+
+from haulout.core.clock import Clock
+from haulout.notices.sources.quarantine import Quarantine, shortened
+
+
+async def test_what_is_put_aside_is_shown_for_an_hour_and_counted_for_ever(clock: Clock) -> None:
+    quarantine = Quarantine("oci", clock)
+    quarantine.put(where="offset 7", why="expected JSON", what=b"\x00")
+    assert quarantine.troubles() == ("oci: a message put aside, the latest at offset 7: expected JSON",)
+    quarantine.put(where="offset 9", why="expected JSON", what="nonsense")
+    assert quarantine.troubles() == ("oci: 2 messages put aside, the latest at offset 9: expected JSON",)
+    await clock.sleep(timedelta(hours=1, seconds=1))
+    assert not quarantine.troubles()
+    assert quarantine.count == 2
+
+
+async def test_the_same_message_again_is_not_counted_again(clock: Clock) -> None:
+    quarantine = Quarantine("oci", clock)
+    for _ in range(3):
+        quarantine.put(where="offset 7", why="expected JSON", what="nonsense")
+    assert quarantine.count == 1
+
+
+def test_what_is_kept_of_a_message_is_short_and_in_one_line() -> None:
+    assert shortened("a\nb\x1b[31m") == "a b [31m"
+    assert len(shortened("x" * 100_000)) < 400
