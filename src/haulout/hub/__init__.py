@@ -1,0 +1,1 @@
+"""The hub: Cluster API Machines in a management cluster, coupled with their Nodes in workload clusters."""

@@ -1,0 +1,111 @@
+"""Which MachineDrainRules hold for a Machine, as its Node is to carry them. Pure.
+
+    held = held_for(rules_of_the_namespace, cluster=cluster.metadata.labels, machine=machine.metadata.labels)
+    held.text       what the annotation `haulout.dev/machine-drain-rules` of the Node is to be; None: not there
+    held.problem    for people, an event on the Machine: why pods will wait; mostly empty
+
+The rules are objects of the management cluster, and pods leave in the workload cluster: what holds for a Machine goes
+to its Node, and whoever drains that honours it (`haulout.drain.machine_rules`). It is the same text for the same rules,
+whatever order they come in, so that nothing is written unless something changed.
+
+When in doubt nobody leaves. A rule of which cannot be told whether it holds is written with what is wrong about it, and
+pods that it is about wait. Rules that are too many for an annotation make all pods wait.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+
+from haulout.kinds.clusterapi import GROUP, MachineDrainRule, MachineSelection
+from haulout.kube import selectors
+from haulout.kube.access import Permission
+from haulout.kube.objects import RawObject
+from haulout.kube.selectors import SelectorError
+
+MOST_BYTES = 64 * 1024
+"""Of the annotation. All annotations of an object together may have 256 KiB, and other people's are among them."""
+
+Labels = Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What a Node is to carry."""
+
+    text: str | None = None
+    problem: str = ""
+
+
+class _Doubt(ValueError):
+    """It cannot be told whether a rule holds."""
+
+
+def held_for(rules: Iterable[MachineDrainRule], *, cluster: Labels | None, machine: Labels) -> Held:
+    """Return the rules of a Machine's namespace that hold for it, by its labels and its Cluster's; None: not known."""
+    written, problems = [], []
+    for rule in sorted(rules, key=lambda rule: rule.name):
+        try:
+            if _holds(rule, cluster, machine):
+                written.append(_written(rule))
+        except _Doubt as doubt:
+            written.append(_written(rule) | {"problem": str(doubt)})
+            problems.append(f"MachineDrainRule {rule.name}: {doubt}")
+    if not written:
+        return Held()
+    text = _encoded({"rules": written})
+    size = len(text.encode())
+    if size <= MOST_BYTES:
+        return Held(text, "; ".join(problems))
+    problem = f"{len(written)} MachineDrainRules hold, and take {size} bytes, expected at most {MOST_BYTES}"
+    return Held(_encoded({"problem": problem}), problem)
+
+
+def permissions() -> tuple[Permission, ...]:
+    """Return what is needed to follow the rules."""
+    return (Permission(("list", "watch"), GROUP, "machinedrainrules", None, "honour MachineDrainRules"),)
+
+
+def _holds(rule: MachineDrainRule, cluster: Labels | None, machine: Labels) -> bool:
+    """Tell whether one of the selections of a rule means the Machine; one that cannot be read may do so."""
+    doubt: _Doubt | None = None
+    for number, selection in enumerate(rule.spec.machines):
+        try:
+            if _means(selection, cluster, machine):
+                return True
+        except SelectorError as error:
+            doubt = _Doubt(f"spec.machines[{number}].{error}")
+    if doubt is not None:
+        raise doubt
+    return not rule.spec.machines
+
+
+def _means(selection: MachineSelection, cluster: Labels | None, machine: Labels) -> bool:
+    if not _matches(selection.selector, machine, "selector"):
+        return False
+    if cluster is None and selection.cluster_selector:
+        raise SelectorError("the labels of its Cluster are not known", path="clusterSelector")
+    return _matches(selection.cluster_selector, cluster or {}, "clusterSelector")
+
+
+def _matches(selector: RawObject | None, labels: Labels, path: str) -> bool:
+    """Tell whether a selector means an object; one that is not there does."""
+    try:
+        return selectors.from_object(selector or {}).matches(labels)
+    except SelectorError as error:
+        where = f"{path}.{error.path}" if error.path else path
+        raise SelectorError(error.problem, path=where) from None
+
+
+def _written(rule: MachineDrainRule) -> RawObject:
+    """Return what a rule says of pods; of which Machines it says so is settled."""
+    said: RawObject = {"name": rule.name, "behavior": rule.spec.drain.behavior}
+    if rule.spec.drain.order is not None:
+        said["order"] = rule.spec.drain.order
+    if rule.spec.pods:
+        said["pods"] = msgspec.to_builtins(rule.spec.pods)
+    return said
+
+
+def _encoded(document: RawObject) -> str:
+    return msgspec.json.encode(document, order="sorted").decode()

@@ -1,0 +1,178 @@
+"""The connection to one workload cluster, kept up by the kubeconfig in its Secret, whatever happens to either.
+
+The Secret is read when the connection is made, at the first sign of trouble (credentials that are not accepted, a
+certificate that does not fit, no answer at all), again and again while that lasts, and every few minutes. Another
+kubeconfig makes a new connection; until that is complete, what the old one told stays to be read.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import timedelta
+from typing import NoReturn
+
+from haulout.core.backoff import Backoff
+from haulout.errors import ConfigError, KubeError, NotFound
+from haulout.hub.asks import DELETION_ASK, MAINTENANCE_ASK
+from haulout.hub.connecting import Connect, kubeconfig_in, said_of
+from haulout.hub.contact import Contact, Observed
+from haulout.hub.standing import Reach
+from haulout.kinds.clusterapi import (
+    APPROVE_DELETION,
+    APPROVE_MAINTENANCE,
+    DRAIN_RULES,
+    MACHINE_DELETED,
+    MACHINE_MAINTENANCE,
+    MANAGED,
+    ClusterKey,
+)
+from haulout.kube.cache import Cache
+from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder
+from haulout.kube.follow import Selection
+from haulout.kube.fresh import Fresh
+from haulout.kube.objects import Metadata, Node, NodeSpec, Secret
+from haulout.kube.resources import NODES, SECRETS
+
+log = logging.getLogger(__name__)
+
+_LOOKED_AT_EVERY = timedelta(minutes=5)
+_BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(minutes=1), jitter=0.3)
+_LAST_WORDS = timedelta(seconds=2)
+_LABELS = (MANAGED, MACHINE_DELETED, MACHINE_MAINTENANCE, APPROVE_DELETION, APPROVE_MAINTENANCE)
+_ANNOTATIONS = (DELETION_ASK, MAINTENANCE_ASK, DRAIN_RULES)
+
+
+class Link:
+    """The way to one cluster; `changed` is called when it is up, down or up again, and `noted` with nodes."""
+
+    def __init__(
+        self,
+        client: Client,
+        key: ClusterKey,
+        *,
+        connect: Connect,
+        instance: str,
+        reporter: str,
+        changed: Callable[[], None],
+        noted: Callable[[Node | None, Node | None], None],
+    ) -> None:
+        self.key = key
+        self.server = ""
+        self.version = ""
+        self.client: Client | None = None  # while all of its nodes are known
+        self.events: EventRecorder | None = None
+        self.nodes: Fresh[Node] | None = None
+        self.contact = Contact(client.clock, changed=changed)
+        self._management = client
+        self._clock = client.clock
+        self._connect = connect
+        self._instance, self._reporter = instance, reporter
+        self._changed = changed
+        self._noted = noted
+        self._failures = 0  # to connect at all, in a row
+
+    @property
+    def is_up(self) -> bool:
+        """Tell whether the nodes are known as they are now."""
+        return self.client is not None and self.contact.reach is Reach.CONNECTED
+
+    async def run(self) -> NoReturn:
+        """Keep it up until cancelled."""
+        secret: Secret | None = None
+        try:
+            while True:
+                secret = await self._used(secret) if secret is not None else await self._another(None)
+        finally:
+            self.contact.close()
+
+    async def _used(self, secret: Secret) -> Secret | None:
+        """Be connected until there is another Secret, and return that; None if there is no such connection."""
+        try:
+            kubeconfig = kubeconfig_in(secret, self.key)
+            async with self._connect(kubeconfig, self.key) as raw:
+                client = raw.over(Observed(raw.transport, self.contact)).fenced_as(self._management)
+                self.server = client.transport.server
+                return await self._connected(client, secret)
+        except ConfigError as error:
+            self.contact.failed(str(error))
+            return await self._another(secret)
+        except KubeError as error:
+            self.contact.failed(str(error))
+            self._failures += 1
+            await self._clock.sleep(_BACKOFF.delay(self._failures, self._management.random))
+            return None
+        finally:
+            self.client = self.events = None
+
+    async def _connected(self, client: Client, secret: Secret) -> Secret:
+        cache = Cache(client, Selection(NODES), row=slim)
+        events = EventRecorder(client, instance=self._instance, controller=self._reporter)
+        async with asyncio.TaskGroup() as group:
+            beside = [group.create_task(it) for it in (cache.run(), events.run(), self._adopt(client, cache, events))]
+            try:
+                return await self._another(secret)
+            finally:
+                await events.flush(_LAST_WORDS)
+                for task in beside:
+                    task.cancel()
+
+    async def _adopt(self, client: Client, cache: Cache[Node], events: EventRecorder) -> None:
+        """Use a connection from when all nodes are known by it."""
+        await cache.wait_synced()
+        self.client, self.events, self.nodes = client, events, Fresh(cache)
+        self._failures = 0
+        self.contact.connected()
+        cache.subscribe(self._noted)
+        self._changed()
+        with suppress(KubeError):
+            self.version = (await client.server_version()).git_version
+
+    # The Secret
+
+    async def _another(self, known: Secret | None) -> Secret:
+        """Return the Secret once it is another than the known one."""
+        failures = 0
+        while True:
+            if known is not None:
+                await self._until_looked_at(failures)
+            self.contact.trouble.clear()
+            try:
+                found = await self._management.get(SECRETS, self.key.secret, namespace=self.key.namespace)
+            except KubeError as error:
+                failures += 1
+                if known is None:
+                    self._lack(error)
+                    await self._clock.sleep(_BACKOFF.delay(failures, self._management.random))
+                continue
+            if known is None or found.data != known.data:
+                if known is not None:
+                    log.info("cluster %s: its kubeconfig has changed, connecting anew", self.key)
+                return found
+            failures = 0 if self.contact.failing_since is None else failures + 1
+
+    def _lack(self, error: KubeError) -> None:
+        is_missing = isinstance(error, NotFound)
+        self.contact.failed(f"there is no {said_of(self.key)} with its kubeconfig" if is_missing else str(error))
+
+    async def _until_looked_at(self, failures: int) -> None:
+        """Wait for trouble, which is looked into at once and then ever more rarely, or for some minutes."""
+        if failures:
+            await self._clock.sleep(_BACKOFF.delay(failures, self._management.random))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LOOKED_AT_EVERY.total_seconds()):
+                await self.contact.trouble.wait()
+
+
+def slim(node: Node) -> Node:
+    """Return what the hub needs of a node."""
+    whole = node.metadata
+    metadata = Metadata(
+        name=whole.name,
+        uid=whole.uid,
+        resource_version=whole.resource_version,
+        labels={key: whole.labels[key] for key in _LABELS if key in whole.labels},
+        annotations={key: whole.annotations[key] for key in _ANNOTATIONS if key in whole.annotations},
+    )
+    return Node(metadata=metadata, spec=NodeSpec(unschedulable=node.spec.unschedulable))

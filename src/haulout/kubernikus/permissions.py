@@ -1,0 +1,25 @@
+"""What seeing to nodes of Kubernikus must be allowed to do. Whoever adds a request there adds its line here.
+
+Every account may ask for `/version`.
+"""
+
+from haulout.drain import permissions as drain
+from haulout.kube.access import Permission
+from haulout.kubernikus.settings import Settings
+
+
+def permissions(settings: Settings) -> tuple[Permission, ...]:
+    """Return what is needed by these settings."""
+    return (
+        Permission(("get", "list", "watch", "patch"), "", "nodes", None, "label and cordon nodes"),
+        *drain.permissions(settings.policy),
+        Permission(("create", "patch"), "events.k8s.io", "events", None, "tell of evicted pods"),
+        *_secret(settings),
+    )
+
+
+def _secret(settings: Settings) -> tuple[Permission, ...]:
+    secret = settings.secret
+    if secret is None:
+        return ()
+    return (Permission(("get",), "", "secrets", secret.namespace, "read credentials", names=(secret.name,)),)

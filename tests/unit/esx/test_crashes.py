@@ -1,0 +1,66 @@
+"""From the first label to the last the integration is stopped at each write, and its successor brings it to its end."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from haulout.kube.client import Client
+from haulout.sandbox.apiserver.store import Write
+from haulout.sandbox.clouds.vsphere.cloud import POWER_OFF
+from haulout.sandbox.crashes import Stage, survives_crashes
+from haulout.sandbox.endings import end_state
+from support.esx import Site, a_site
+
+HOSTS = {"n1": "esx-a1"}
+
+
+def ends(history: Sequence[Write]) -> Any:
+    """Return how nodes are, but for what their kubelets say."""
+    whole = end_state(history, without=frozenset({"events", "leases", "pods", "replicasets", "endpoints"}))
+    return {
+        name: (node["metadata"]["labels"], sorted(node["metadata"]["annotations"]), node["spec"].get("unschedulable"))
+        for name, node in whole.items()
+        if name.startswith("nodes ")
+    }
+
+
+def test_a_crash_at_any_write_changes_nothing_in_the_end() -> None:
+    sites: list[Site] = []
+
+    async def operate(client: Client) -> None:
+        await sites[-1].operate(client)
+
+    async def story(stage: Stage) -> None:
+        async with a_site(stage.clock, hosts=HOSTS) as site:
+            sites.append(site)
+            stage.begin(site.cluster.cluster)  # type: ignore[attr-defined]  # it is one on the sandbox
+            site.vcenter("a").enter_maintenance("esx-a1")
+            await site.labelled(n1="true")
+            await site.approve("n1")
+            await site.is_down("n1")
+            assert POWER_OFF not in site.vcenter("a").faults.calls, "the guest had its time"
+            site.vcenter("a").leave_maintenance("esx-a1")
+            await site.is_back("n1")
+            await site.labelled(n1="false")
+
+    writes = survives_crashes(story, operator=operate, compare=ends)
+    assert writes == 6, "the label, the mark and the cordon, asked, off, the label, and all given back"
+
+
+def test_a_guest_that_does_not_care_gets_no_more_time_by_crashes() -> None:
+    sites: list[Site] = []
+
+    async def operate(client: Client) -> None:
+        await sites[-1].operate(client)
+
+    async def story(stage: Stage) -> None:
+        async with a_site(stage.clock, hosts=HOSTS) as site:
+            sites.append(site)
+            site.vcenter("a").machine("n1").is_stubborn = True
+            stage.begin(site.cluster.cluster)  # type: ignore[attr-defined]  # it is one on the sandbox
+            site.vcenter("a").enter_maintenance("esx-a1")
+            await site.approve("n1")
+            began = stage.clock.now()
+            await site.is_down("n1")
+            assert stage.clock.now() - began < 2 * site.settings.shuts_down_within
+
+    survives_crashes(story, operator=operate, compare=ends)

@@ -1,0 +1,135 @@
+"""The budget across clusters, and a hub that goes by it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.hub.admission import Admission, Budget, by_budget
+from haulout.kinds.clusterapi import REQUESTED
+from haulout.kube.client import Client
+from support.hubs import Side, World
+
+HOME = "default"
+
+
+def a_budget(world: World, clock: Clock, *limits: str, who: str = "hub") -> Admission:
+    return by_budget(Client(world.api.transport(who), clock=clock, random=Random(who)), limits, namespace=HOME)
+
+
+@asynccontextmanager
+async def two_clusters(clock: Clock) -> AsyncIterator[tuple[World, Side, Side]]:
+    """Yield a management cluster with two clusters; each has one Machine, called like its namespace."""
+    world = await World(clock).begin()
+    one, other = [await world.add_cluster(namespace, "prod") for namespace in ("team-a", "team-b")]
+    for side in (one, other):
+        await world.add_machine(side, side.key.namespace)
+    yield world, one, other
+
+
+async def ask(world: World, machine: str, value: str | None = REQUESTED) -> None:
+    await world.label(machine, maintenance=value)
+
+
+async def test_one_after_the_other_and_who_waits_says_for_whom(clock: Clock) -> None:
+    async with two_clusters(clock) as (world, one, other), world.hub(a_budget(world, clock, "1")):
+        await ask(world, "team-a/team-a")
+        await world.eventually(lambda: world.is_maintained(one, "team-a/team-a"))
+        await ask(world, "team-b/team-b")
+        await world.stays(lambda: not world.is_maintained(other, "team-b/team-b"))
+        standing = world.standing(other)
+        assert standing is not None
+        assert standing.waits_for == "1 of 1 cluster is in maintenance: team-a/prod"
+        await ask(world, "team-a/team-a", None)
+        await world.eventually(lambda: world.is_maintained(other, "team-b/team-b"))
+
+
+async def test_who_waits_asks_now_and_then_and_leaves_the_line_when_it_wants_no_more(clock: Clock) -> None:
+    async with two_clusters(clock) as (world, one, _):
+        line = world.api.transport("budget")
+        budget = by_budget(Client(line, clock=clock, random=Random(1)), ("1",), namespace=HOME)
+        async with world.hub(budget):
+            await ask(world, "team-a/team-a")
+            await world.eventually(lambda: world.is_maintained(one, "team-a/team-a"))
+            await ask(world, "team-b/team-b")
+            await clock.sleep(timedelta(minutes=1))
+            before = len(line.requests)
+            await clock.sleep(timedelta(minutes=10))
+            assert len(line.requests) - before < 100
+            assert isinstance(budget, Budget)
+            assert (await budget.uses())[0].waiting == ("team-b/prod",)
+            await ask(world, "team-b/team-b", None)
+            await clock.sleep(timedelta(minutes=1))
+            assert (await budget.uses())[0].waiting == ()
+
+
+async def test_a_cluster_in_maintenance_that_cannot_be_reached_counts(clock: Clock) -> None:
+    async with two_clusters(clock) as (world, one, other), world.hub(a_budget(world, clock, "1")):
+        await ask(world, "team-a/team-a")
+        await world.eventually(lambda: world.is_maintained(one, "team-a/team-a"))
+        one.go_away()
+        await clock.sleep(timedelta(minutes=5))
+        await ask(world, "team-b/team-b")
+        await world.stays(lambda: not world.is_maintained(other, "team-b/team-b"), seconds=300)
+        one.come_back()
+        await ask(world, "team-a/team-a", None)
+        await world.eventually(lambda: world.is_maintained(other, "team-b/team-b"), seconds=600)
+
+
+async def test_a_successor_that_cannot_reach_it_keeps_its_slot(clock: Clock) -> None:
+    async with two_clusters(clock) as (world, one, other):
+        async with world.hub(a_budget(world, clock, "1")):
+            await ask(world, "team-a/team-a")
+            await world.eventually(lambda: world.is_maintained(one, "team-a/team-a"))
+        one.go_away()
+        await ask(world, "team-b/team-b")
+        async with world.hub(a_budget(world, clock, "1", who="successor")):
+            await world.stays(lambda: not world.is_maintained(other, "team-b/team-b"), seconds=300)
+
+
+async def test_what_was_withdrawn_while_nobody_led_counts_until_the_node_is_clean(clock: Clock) -> None:
+    async with two_clusters(clock) as (world, one, other):
+        async with world.hub(a_budget(world, clock, "1")):
+            await ask(world, "team-a/team-a")
+            await world.eventually(lambda: world.is_maintained(one, "team-a/team-a"))
+        one.go_away()
+        await ask(world, "team-a/team-a", None)
+        await ask(world, "team-b/team-b")
+        async with world.hub(a_budget(world, clock, "1", who="successor")):
+            await world.stays(lambda: not world.is_maintained(other, "team-b/team-b"), seconds=300)
+            one.come_back()
+            await world.eventually(lambda: world.is_maintained(other, "team-b/team-b"), seconds=600)
+            assert not world.is_maintained(one, "team-a/team-a")
+
+
+@pytest.mark.parametrize("hubs", [1, 2])
+async def test_what_began_without_a_budget_counts_under_one(clock: Clock, hubs: int) -> None:
+    async with two_clusters(clock) as (world, one, other):
+        async with world.hub():
+            await ask(world, "team-a/team-a")
+            await world.eventually(lambda: world.is_maintained(one, "team-a/team-a"))
+        for number in range(hubs):
+            async with world.hub(a_budget(world, clock, "1", who=f"hub-{number}")):
+                await clock.sleep(timedelta(seconds=30))
+                await ask(world, "team-b/team-b")
+                await world.stays(lambda: not world.is_maintained(other, "team-b/team-b"))
+
+
+async def test_a_machine_that_goes_while_the_next_begins_leaves_the_slot_to_it(clock: Clock) -> None:
+    """A rollout: the cluster is in maintenance all the time."""
+    async with two_clusters(clock) as (world, one, other), world.hub(a_budget(world, clock, "1")):
+        await world.add_machine(one, "team-a2")
+        await ask(world, "team-a/team-a")
+        await world.eventually(lambda: world.is_maintained(one, "team-a/team-a"))
+        await ask(world, "team-b/team-b")
+        for _ in range(5):
+            await ask(world, "team-a/team-a2")
+            await ask(world, "team-a/team-a", None)
+            await world.eventually(lambda: world.is_maintained(one, "team-a/team-a2"))
+            await ask(world, "team-a/team-a")
+            await ask(world, "team-a/team-a2", None)
+            await world.eventually(lambda: world.is_maintained(one, "team-a/team-a"))
+            assert not (world.is_maintained(other, "team-b/team-b") and world.is_maintained(one, "team-a/team-a"))
