@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from haulout.core.clock import Clock
-from haulout.kube.network.certificates import Identity
+from haulout.kube.network.shown import Identity
 from haulout.web.presented import Presented, Unfit
 
 log = logging.getLogger(__name__)

@@ -36,7 +36,9 @@ class Following:
         self._look = look
         selection = Selection(resource.of(Object), namespace=namespace, fields=f"metadata.name={name}")
         self._cache = Cache(client, selection, row=as_is)
-        self._queue = Queue(self._work, clock=clock, random=client.random, workers=1, name=str(resource))
+        self._queue = Queue(
+            self._work, clock=clock, random=client.random, workers=1, meters=client.meters, name=str(resource)
+        )
         self._cache.subscribe(lambda _old, _new: self.poke())
 
     async def run(self) -> None:

@@ -11,6 +11,8 @@ sign more with it. Generations follow each other in steps that every replica can
                 case that some replica has not heard yet
 
 All of it is in one Secret, so it is known to all or to nobody: `write` and `read` are its data.
+
+What looks into certificates loads a library of eight megabytes; operators leave that to `haulout.web.keysmith`.
 """
 
 import base64
@@ -19,12 +21,12 @@ import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
 
-from cryptography import x509
-from cryptography.exceptions import InvalidSignature
-from cryptography.hazmat.primitives.serialization import Encoding
+from haulout.kube.network.shown import CLOCKS_DIFFER, LIFETIME, Identity
 
-from haulout.kube.network.certificates import CLOCKS_DIFFER, LIFETIME, Authority, Identity
+if TYPE_CHECKING:
+    from cryptography import x509
 
 OVERLAP = timedelta(hours=1)  # for which a new authority is trusted before anybody shows its certificate
 LAST_MOMENT = timedelta(days=1)
@@ -42,7 +44,9 @@ class Generation:
     identity: Identity
 
     @property
-    def _certificate(self) -> x509.Certificate:
+    def _certificate(self) -> "x509.Certificate":
+        from cryptography import x509
+
         return x509.load_pem_x509_certificate(self.identity.certificate)
 
     @property
@@ -57,6 +61,8 @@ class Generation:
 
     def is_for(self, hosts: Sequence[str]) -> bool:
         """Tell whether a server that shows it is believed to be each of `hosts`."""
+        from cryptography import x509
+
         try:
             names = self._certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except x509.ExtensionNotFound:
@@ -93,6 +99,8 @@ Make = Callable[[], Generation]
 
 def generation(hosts: Sequence[str], *, now: datetime, name: str) -> Generation:
     """Make a generation for a server that is reached as any of `hosts`."""
+    from haulout.kube.network.certificates import Authority
+
     starts, ends = now - CLOCKS_DIFFER, now + LIFETIME
     authority = Authority(f"{name} {now:%Y-%m-%d}", starts=starts, ends=ends)
     return Generation(authority.certificate, authority.server(*hosts, starts=starts, ends=ends))
@@ -143,6 +151,9 @@ def write(keys: Keys) -> dict[str, str | None]:
 
 def read(data: Mapping[str, str]) -> Keys:
     """Return what the data of a Secret hold; `ValueError` if that is not what `write` wrote."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives.serialization import Encoding
+
     try:
         values = {name: base64.b64decode(value, validate=True) for name, value in data.items()}
         known = [it.public_bytes(Encoding.PEM) for it in x509.load_pem_x509_certificates(values[_AUTHORITIES])]
@@ -159,6 +170,9 @@ def read(data: Mapping[str, str]) -> Keys:
 
 def _signed(authorities: Sequence[bytes], identity: Identity) -> Generation:
     """Return the generation that an identity is of."""
+    from cryptography import x509
+    from cryptography.exceptions import InvalidSignature
+
     try:
         identity.server_context()
     except ssl.SSLError:
@@ -174,4 +188,6 @@ def _signed(authorities: Sequence[bytes], identity: Identity) -> Generation:
 
 
 def _ends(authority: bytes) -> datetime:
+    from cryptography import x509
+
     return x509.load_pem_x509_certificate(authority).not_valid_after_utc

@@ -10,6 +10,7 @@ maintenance-controller has them, are the same.
 
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
+from datetime import timedelta
 from http import HTTPStatus
 
 from aiohttp import web
@@ -17,7 +18,7 @@ from aiohttp import web
 from haulout.web.listening import listening
 
 PORT = 8081
-_FAREWELL_SECONDS = 1
+_FAREWELL = timedelta(seconds=1)
 
 Lines = Callable[[], Sequence[str]]
 
@@ -47,8 +48,7 @@ async def serving(
     for path, handler in (("/healthz", alive), ("/readyz", ready)):
         app.router.add_get(path, handler)
         app.router.add_get(path + path, handler)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=_FAREWELL_SECONDS)
-    async with listening(runner, host=host, port=port, what="health checks") as chosen:
+    async with listening(app, host=host, port=port, what="health checks", farewell=_FAREWELL) as chosen:
         yield chosen
 
 

@@ -5,6 +5,7 @@ the outside and are not used between pods.
 """
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
@@ -24,6 +25,10 @@ _PIECE = 1 << 16
 _LARGEST = 64 << 20  # some thousand nodes with some profiles
 
 
+class NobodyLeads(HauloutError):
+    """Nobody holds the lease."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseLeader:
     """The holder of a lease; its identity is `<pod>_<anything>`."""
@@ -36,21 +41,21 @@ class LeaseLeader:
     within: timedelta = _WITHIN
     largest: int = _LARGEST
 
-    async def info(self) -> bytes:
-        """Return what the leader answers to `/api/v1/info`."""
+    async def info(self, headers: Mapping[str, str] | None = None) -> bytes:
+        """Return what the leader answers to `/api/v1/info`, to who asks with these headers."""
         try:
             async with asyncio.timeout(self.within.total_seconds()):
-                return await self._ask(await self.address())
+                return await self._ask(await self.base() + INFO, headers or {})
         except TimeoutError:
             raise OutsideError(f"the leader did not answer within {duration.format(self.within)}") from None
 
-    async def address(self) -> str:
-        """Return where the leader can be asked."""
+    async def base(self) -> str:
+        """Return how addresses at the leader begin."""
         try:
             lease = await leases.find(self.client, self.lease, namespace=self.namespace)
             holder = (lease and lease.spec.holder_identity) or ""
             if not holder:
-                raise HauloutError("nobody leads at the moment")
+                raise NobodyLeads("nobody leads at the moment")
             if holder == self.identity:
                 raise HauloutError("this replica is about to lead, and knows nothing yet")
             pod = holder.partition("_")[0]
@@ -60,13 +65,13 @@ class LeaseLeader:
         ip = str((found.get("status") or {}).get("podIP") or "")
         if not ip:
             raise HauloutError(f"pod {self.namespace}/{pod}, which leads, has no address")
-        return f"http://[{ip}]:{self.port}{INFO}" if ":" in ip else f"http://{ip}:{self.port}{INFO}"
+        return f"http://[{ip}]:{self.port}" if ":" in ip else f"http://{ip}:{self.port}"
 
-    async def _ask(self, url: str) -> bytes:
+    async def _ask(self, url: str, headers: Mapping[str, str]) -> bytes:
         try:
             async with (
                 aiohttp.ClientSession(trust_env=False) as session,
-                session.get(url, headers={FORWARDED: "1"}, allow_redirects=False) as answer,
+                session.get(url, headers={**headers, FORWARDED: "1"}, allow_redirects=False) as answer,
             ):
                 body = bytearray()
                 async for chunk in answer.content.iter_chunked(_PIECE):

@@ -8,7 +8,7 @@ old one would still be shown to some. The choice is made when a client has said 
 import asyncio
 import ssl
 
-from haulout.kube.network.certificates import Identity
+from haulout.kube.network.shown import Identity
 
 
 class Presented:

@@ -18,14 +18,15 @@ from datetime import datetime
 from haulout.core.clock import Clock
 from haulout.errors import AlreadyExists, ConfigError, Conflict, NotFound
 from haulout.kube.client import Client
-from haulout.kube.network.certificates import Identity
+from haulout.kube.network.shown import Identity
 from haulout.kube.objects import RawObject, Secret, object_key
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import SECRETS
 from haulout.web import generations
 from haulout.web.following import Following
-from haulout.web.generations import Generation, Keys
+from haulout.web.generations import Keys
 from haulout.web.injection import Injector, Registration
+from haulout.web.keysmith import Here, Keysmith
 from haulout.web.presented import Presented, Unfit
 
 log = logging.getLogger(__name__)
@@ -136,27 +137,29 @@ class OwnSecret(_Source):
         hosts: Sequence[str],
         registration: Registration,
         clock: Clock,
+        smith: Keysmith | None = None,
     ) -> None:
         super().__init__(client, place, presented, registration=registration, clock=clock)
         self._hosts = tuple(hosts)
+        self._smith = smith or Here()
         self._keys: Keys | None = None  # as last seen or written
 
     async def authorities(self) -> bytes | None:
         """Return what is to be trusted; nothing while the Secret is not as it should be: that is mended first."""
-        keys = self._read(await self.place.find(self._client))
+        keys = await self._read(await self.place.find(self._client))
         return keys.authorities if keys else None
 
     async def _look(self) -> datetime | None:
         for _ in range(_TRIES):
             secret = await self.place.find(self._client)
-            known = self._read(secret)
+            known = await self._read(secret)
             believed = known or self._keys
-            step = generations.step(
+            step = await self._smith.step(
                 believed,
                 hosts=self._hosts,
                 now=self._clock.now(),
                 trusted=believed is not None and self._injector.trusts(believed.authorities),
-                make=self._make,
+                name=f"{self.place.name} authority",
             )
             if step.keys == known or await self._stored(secret, step.keys):
                 self._keys = step.keys
@@ -165,7 +168,7 @@ class OwnSecret(_Source):
                 return step.wakes_at
         raise ConfigError(f"{self.place} is written by others all the time; find out who")
 
-    def _read(self, secret: Secret | None) -> Keys | None:
+    async def _read(self, secret: Secret | None) -> Keys | None:
         if secret is None:
             return None
         if secret.metadata.labels.get(MANAGED_BY) != US:
@@ -174,7 +177,7 @@ class OwnSecret(_Source):
                 "certificate of the webhook, or delete it"
             )
         try:
-            return generations.read(secret.data or {})
+            return await self._smith.read(secret.data or {})
         except ValueError as error:
             log.warning("%s is broken: %s; it will be written again", self.place, error)
             return None
@@ -204,6 +207,3 @@ class OwnSecret(_Source):
             "type": "kubernetes.io/tls",
             "data": {key: value for key, value in data.items() if value is not None},
         }
-
-    def _make(self) -> Generation:
-        return generations.generation(self._hosts, now=self._clock.now(), name=f"{self.place.name} authority")

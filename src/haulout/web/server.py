@@ -21,8 +21,6 @@ from haulout.web.reviews import NotAReview
 from haulout.web.validator import PATIENCE, Validator
 
 _LARGEST = 8 << 20
-_FAREWELL = timedelta(seconds=5)  # for requests that are being answered when we are told to stop
-_IDLE = timedelta(seconds=60)
 _LONGEST_PATIENCE = timedelta(seconds=30)  # that an API server can be told to have
 
 
@@ -38,14 +36,7 @@ class WebhookServer:
         """Listen while the context lasts; yields the port. Leaving it lets those finish who are being answered."""
         app = web.Application(client_max_size=_LARGEST)
         app.router.add_post(self._path, self._handle)
-        runner = web.AppRunner(
-            app,
-            access_log=None,
-            keepalive_timeout=_IDLE.total_seconds(),
-            shutdown_timeout=_FAREWELL.total_seconds(),
-            handler_cancellation=True,
-        )
-        async with listening(runner, host=host, port=port, what="the webhook", tls=presented.context) as chosen:
+        async with listening(app, host=host, port=port, what="the webhook", tls=presented.context) as chosen:
             yield chosen
 
     async def _handle(self, request: web.Request) -> web.Response:

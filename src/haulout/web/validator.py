@@ -12,6 +12,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from haulout.core import duration
+from haulout.core.metering import Metric, Tally
 from haulout.errors import KubeError
 from haulout.kube.client import Client
 from haulout.kube.objects import Base, Node, Object, RawObject
@@ -28,7 +29,16 @@ log = logging.getLogger(__name__)
 PATIENCE = timedelta(seconds=15)  # of an API server, by our registration
 _SHARE = 0.9  # of that patience: the rest is for the way back
 _LOOK_AGAIN = timedelta(milliseconds=250)
+_ALLOWED, _REFUSED = "allowed", "refused"
 _MOST_AT_ONCE = 32  # look-ups; people create a few at a time, and whoever floods us must not flood the API server
+
+
+REVIEWS = Metric(
+    "haulout_webhook_reviews_total",
+    "How many reviews of NodeMaintenances were answered.",
+    ("verdict",),
+    more="`verdict` is `allowed` or `refused`",
+)
 
 
 class _Spec(Base, frozen=True):
@@ -61,11 +71,15 @@ class Validator:
         self._guard_quorum = guard_quorum
         self._promises = Promises()
         self._turns = asyncio.Semaphore(_MOST_AT_ONCE)
+        self.reviews = Tally(REVIEWS)
+        for verdict in (_ALLOWED, _REFUSED):
+            self.reviews.add(verdict, amount=0)
 
     async def review(self, body: bytes | RawObject, *, within: timedelta = PATIENCE) -> RawObject:
         """Answer a review; raises `NotAReview` if it is none."""
         question = reviews.read(body)
         verdict = await self._judge(question, within * _SHARE)
+        self.reviews.add(_ALLOWED if verdict.refusal is None else _REFUSED)
         if verdict.refusal is not None:
             log.info("refused to %s a NodeMaintenance: %s", question.operation.lower(), verdict.refusal)
         return reviews.answer(question, verdict)

@@ -89,7 +89,7 @@ def _source(client: Client, settings: WebhookSettings, presented: Presented, clo
     if isinstance(chosen, UserSecret):
         return GivenSecret(client, place, presented, registration=known_as, clock=clock)
     hosts = (*registration.service_hosts(settings.service, namespace=settings.namespace), *settings.more_hosts)
-    return OwnSecret(client, place, presented, hosts=hosts, registration=known_as, clock=clock)
+    return OwnSecret(client, place, presented, hosts=hosts, registration=known_as, clock=clock, smith=settings.smith)
 
 
 def _chosen(source: CertificateFrom) -> Files | UserSecret | SelfMade:

@@ -1,6 +1,6 @@
 """What can be wished for of the webhook: where it listens, and where its certificate comes from.
 
-Apart from the webhook itself, whose library for certificates takes some megabytes that only those need who serve it.
+Apart from the webhook itself, which not all operators serve.
 """
 
 from dataclasses import dataclass
@@ -9,6 +9,7 @@ from tempfile import gettempdir
 
 from haulout.errors import UsageError
 from haulout.web import registration
+from haulout.web.keysmith import Keysmith
 
 DEFAULT_FOLDER = Path(gettempdir(), "k8s-webhook-server", "serving-certs")  # where controller-runtime looks
 
@@ -68,4 +69,5 @@ class WebhookSettings:
     more_hosts: tuple[str, ...] = ()  # it is reached as, when its registration has a URL
     configuration: str = registration.CONFIGURATION
     certificate: CertificateFrom = Automatic()
+    smith: Keysmith | None = None  # who makes certificates; None: this process
     guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift; there it is always guarded

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from haulout.core.virtual import EPOCH
-from haulout.kube.network.certificates import LIFETIME
+from haulout.kube.network.shown import LIFETIME
 from haulout.web import generations
 from haulout.web.generations import LAST_MOMENT, OVERLAP, Generation, Keys, Step
 

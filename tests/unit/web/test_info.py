@@ -1,7 +1,7 @@
 """The HTTP server of profiles: the API, metrics, and followers that ask their leader."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from random import Random
@@ -33,8 +33,9 @@ NODE = {"node": "n1", "profiles": [], "labels": {}, "updated": "2024-05-01T10:00
 class NoLeader:
     """Cannot be asked."""
 
-    async def info(self) -> bytes:
+    async def info(self, headers: Mapping[str, str] | None = None) -> bytes:
         """Fail."""
+        del headers
         raise HauloutError('nobody "leads"')
 
 
@@ -97,12 +98,11 @@ async def test_other_paths_lead_to_the_page(path: str, location: str) -> None:
         assert (status, headers["location"]) == (301, location)
 
 
-async def test_the_page_says_where_things_are() -> None:
+async def test_the_dashboard_is_a_page() -> None:
     async with serving([]) as (_, url):
         status, headers, body = await get(url + "/static/")
-        assert (status, headers["content-type"].partition(";")[0]) == (200, "text/html")
-        assert b'href="/api/v1/info"' in body
-        assert b'href="/metrics"' in body
+        assert (status, headers["content-type"]) == (200, "text/html; charset=utf-8")
+        assert b"<title>Haulout" in body
         assert (await get(url + "/static/index.html"))[2] == body
         assert (await get(url + "/static/../secret"))[0] in (301, 404)
         assert (await get(url + "/static/nothing.js"))[0] == 404
@@ -121,7 +121,7 @@ async def test_numbers_are_told_under_the_names_that_dashboards_know() -> None:
     async with serving([], metrics=Exposition(tallies.all).text) as (_, url):
         status, headers, body = await get(url + "/metrics")
     assert (status, headers["content-type"]) == (200, CONTENT_TYPE)
-    own, _, process = body.decode().partition("# HELP process_")
+    own, _, process = body.decode().partition("# HELP python_")
     assert process
     assert [line for line in own.splitlines() if not line.startswith("#")] == [
         'maintenance_controller_pod_shuffle_count{owner="deployment_web",profile="os"} 3',
@@ -186,7 +186,7 @@ async def test_a_follower_passes_on_what_its_leader_says() -> None:
 
 
 async def test_an_address_of_the_new_kind_is_written_as_urls_want_it() -> None:
-    assert await leader(a_cluster(holder="haulout-1_x", ip="fd00::1")).address() == f"http://[fd00::1]:8080{INFO}"
+    assert await leader(a_cluster(holder="haulout-1_x", ip="fd00::1")).base() == "http://[fd00::1]:8080"
 
 
 @pytest.mark.parametrize(

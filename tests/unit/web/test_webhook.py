@@ -18,7 +18,7 @@ import pytest
 from haulout.core.clock import RealClock
 from haulout.errors import UsageError
 from haulout.kube.client import Client
-from haulout.kube.network.certificates import Identity
+from haulout.kube.network.shown import Identity
 from haulout.sandbox.apiserver import ApiServer
 from haulout.sandbox.apiserver.webhook_callers import HttpsCaller
 from haulout.web import folders, health, registration, webhook

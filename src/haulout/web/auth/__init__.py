@@ -1,0 +1,1 @@
+"""Who looks at the dashboard, what they may see, and what they may do there."""

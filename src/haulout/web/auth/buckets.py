@@ -1,0 +1,40 @@
+"""How often somebody may do something: a bucket of tokens each, which fills again with time. Memory is bounded."""
+
+import math
+from collections import OrderedDict
+from datetime import timedelta
+
+from haulout.core.clock import Clock
+
+_MOST = 10_000
+
+
+class Buckets:
+    """A bucket for each key: `burst` at once, and one more every `refill`."""
+
+    def __init__(self, clock: Clock, *, burst: int, refill: timedelta, most: int = _MOST) -> None:
+        self._clock = clock
+        self._burst = burst
+        self._refill = refill.total_seconds()
+        self._most = most
+        self._full_at: OrderedDict[str, float] = OrderedDict()  # who took something last is last
+
+    def __len__(self) -> int:
+        """Return how many are remembered."""
+        return len(self._full_at)
+
+    def wait(self, key: str) -> int:
+        """Return after how many seconds there is something in the bucket; 0: there is."""
+        lacking = self._full_at.get(key, 0.0) - self._clock.monotonic() - self._refill * (self._burst - 1)
+        return max(math.ceil(lacking), 0)
+
+    def take(self, key: str) -> int:
+        """Take one out of it, if there is one; return after how many seconds there will be, 0 if there was."""
+        if wait := self.wait(key):
+            return wait
+        now = self._clock.monotonic()
+        self._full_at[key] = max(self._full_at.get(key, now), now) + self._refill
+        self._full_at.move_to_end(key)
+        if len(self._full_at) > self._most:
+            self._full_at.popitem(last=False)
+        return 0

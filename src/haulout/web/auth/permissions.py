@@ -1,0 +1,76 @@
+"""What the operator needs to act in people's names, and what people need to look and to act.
+
+There are two ways to grant the first:
+
+- narrow: only what acts from the dashboard consist of may be done in somebody's name, and in no name of a cluster
+  administrator (`impersonate-on:…`, Kubernetes 1.36 and later; older servers refuse it, as they know no such verbs).
+  Tokens of OpenShift that are for some scopes only cannot act then;
+- wide: anything, in anybody's name. Every version knows it. Who has it can do whatever anybody can.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+
+from haulout.kinds.notice import MAINTENANCE_NOTICES
+from haulout.kube.access import Permission
+from haulout.kube.objects import RawObject
+from haulout.kube.resources import ACCESS_REVIEWS, NODES
+from haulout.maintenance.resource import NODE_MAINTENANCES
+from haulout.web.auth.powers import all_writes
+from haulout.web.auth.settings import DASHBOARD
+
+VIEWER, ACTOR = "haulout-dashboard-viewer", "haulout-dashboard-operator"
+
+_WHY = "act in the names of people who use the dashboard"
+_AUTHENTICATION = "authentication.k8s.io"
+_SCOPES = "userextras/scopes.authorization.openshift.io"  # a token for less must not get more here
+_READ = ["get", "list", "watch"]
+
+
+class Impersonation(StrEnum):
+    """How the operator may act in people's names."""
+
+    NARROW = "narrow"
+    WIDE = "wide"
+
+
+def permissions(how: Impersonation) -> tuple[Permission, ...]:
+    """Return what the operator needs for it."""
+    if how is Impersonation.WIDE:
+        return (
+            *(Permission(("impersonate",), "", it, None, _WHY) for it in ("users", "groups", "serviceaccounts")),
+            Permission(("impersonate",), _AUTHENTICATION, _SCOPES, None, _WHY),
+        )
+    review = Permission(("create",), ACCESS_REVIEWS.group, ACCESS_REVIEWS.plural, None, _WHY)
+    return (
+        *(Permission(("impersonate:user-info",), _AUTHENTICATION, it, None, _WHY) for it in ("users", "groups")),
+        Permission(("impersonate:serviceaccount",), _AUTHENTICATION, "serviceaccounts", None, _WHY),
+        *(
+            Permission(
+                tuple(f"impersonate-on:{whom}:{verb}" for whom in ("user-info", "serviceaccount") for verb in it.verbs),
+                it.group,
+                it.resource,
+                None,
+                _WHY,
+            )
+            for it in (review, *all_writes())
+        ),
+    )
+
+
+def roles_for_people() -> Mapping[str, list[RawObject]]:
+    """Return the rules of ClusterRoles that people are bound to, by their names."""
+    look: RawObject = {"nonResourceURLs": [DASHBOARD], "verbs": ["get"]}
+    return {
+        VIEWER: [look],
+        ACTOR: [
+            look,
+            _rule(NODE_MAINTENANCES.group, NODE_MAINTENANCES.plural, [*_READ, "create", "delete"]),
+            _rule(MAINTENANCE_NOTICES.group, MAINTENANCE_NOTICES.plural, [*_READ, "patch"]),
+            _rule(NODES.group, NODES.plural, [*_READ, "patch"]),
+        ],
+    }
+
+
+def _rule(group: str, resource: str, verbs: list[str]) -> RawObject:
+    return {"apiGroups": [group], "resources": [resource], "verbs": verbs}

@@ -1,0 +1,75 @@
+// Which clusters are meant by what the address says, and how they are put together; pure.
+//
+// What goes on and whether a cluster can be reached are two things, so a cluster has any number of marks: `state` of the
+// address names some, separated by commas, and a cluster with one of them is meant.
+
+import { byName } from "./filters.js";
+
+// In the order in which they matter to whoever looks.
+export const MARKS = ["unreachable", "in-maintenance", "waiting", "connecting", "leaving", "idle"];
+export const MARK_WORDS = {
+  unreachable: "Unreachable",
+  "in-maintenance": "In maintenance",
+  waiting: "Waiting",
+  connecting: "Connecting",
+  leaving: "Being deleted",
+  idle: "Idle",
+};
+
+const haystacks = new WeakMap(); // of tiles, which are never changed, only put in the place of others
+
+export function marksOf({ reach, state, isLeaving }) {
+  const marks = MARKS.filter((mark) => mark === state || mark === reach || (mark === "leaving" && isLeaving));
+  return marks.length > 1 ? marks.filter((mark) => mark !== "idle") : marks;
+}
+
+export function namespaceOf({ key }) {
+  return key.slice(0, key.indexOf("/"));
+}
+
+export function nameOf({ key }) {
+  return key.slice(key.indexOf("/") + 1);
+}
+
+export function filtersOf({ state = "", namespace = "", q = "" }) {
+  return { marks: new Set(state.split(",").filter(Boolean)), namespace, words: q.toLowerCase().split(/\s+/).filter(Boolean) };
+}
+
+export function matches(tile, filters) {
+  return (filters.marks.size === 0 || marksOf(tile).some((mark) => filters.marks.has(mark))) && matchesButMark(tile, filters);
+}
+
+export function matchesButMark(tile, { namespace, words }) {
+  if (namespace && namespaceOf(tile) !== namespace) return false;
+  if (words.length === 0) return true;
+  const text = haystack(tile);
+  return words.every((word) => text.includes(word));
+}
+
+// [[title, tiles]], by namespace. Where most namespaces have one cluster, which many people do, groups would tell nothing:
+// there is one of all, without a title.
+export function grouped(tiles, isSplit) {
+  const sorted = [...tiles].sort((one, other) => byName(one.key, other.key));
+  if (!isSplit) return sorted.length ? [["", sorted]] : [];
+  const groups = new Map();
+  for (const tile of sorted) {
+    const namespace = namespaceOf(tile);
+    if (!groups.has(namespace)) groups.set(namespace, []);
+    groups.get(namespace).push(tile);
+  }
+  return [...groups];
+}
+
+export function isWorthSplitting(tiles) {
+  return new Set(tiles.map(namespaceOf)).size * 2 <= tiles.length;
+}
+
+function haystack(tile) {
+  let text = haystacks.get(tile);
+  if (text === undefined) {
+    const machines = (tile.active ?? []).flatMap(({ name, node, reason, why }) => [name, node, reason, why]);
+    text = [tile.key, tile.why, tile.waitsFor, tile.server, tile.version, ...(tile.budgets ?? []), ...machines].join("\n").toLowerCase();
+    haystacks.set(tile, text);
+  }
+  return text;
+}

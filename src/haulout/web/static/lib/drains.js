@@ -1,0 +1,72 @@
+// A drain: how far it is, and what stands in the way of the rest. Pods that wait for the same thing are told together, as
+// one act of a person helps all of them.
+
+import { h, icon } from "./dom.js";
+import { card } from "./parts.js";
+import { fold } from "./sections.js";
+import { ms, nowMs, short, t } from "./time.js";
+
+const FEW = 8; // pods that are named without being asked
+
+export function drainCard(drain) {
+  const { total = 0, gone = 0, leaving = 0, isDone, words, pending = [], blockers = [], started, deadline } = drain;
+  const share = total ? Math.floor((100 * gone) / total) : isDone ? 100 : 0;
+  const isLate = deadline && ms(deadline) < nowMs();
+  return card(
+    `Drain by ${drain.by.replace("/", " ")}`,
+    { className: "drain", note: started ? ["began ", t(started)] : "" },
+    h(
+      "div",
+      { class: "body" },
+      h(
+        "div",
+        { class: "drain-progress", role: "progressbar", "aria-label": "Pods that have left", "aria-valuemin": 0, "aria-valuemax": 100, "aria-valuenow": share },
+        h("span", { class: "drain-gone", style: { width: `${share}%` } }),
+        h("span", { class: "drain-leaving", style: { width: `${total ? (100 * leaving) / total : 0}%` } }),
+      ),
+      h(
+        "p",
+        { class: "drain-figures" },
+        h("b", {}, isDone ? "Done: " : `${share} %: `),
+        `${gone} of ${total} pods have left`,
+        leaving ? `, ${leaving} ${leaving === 1 ? "is" : "are"} leaving` : "",
+        deadline ? [h("span", { class: isLate ? "tone-bad" : "dim" }, isLate ? " · out of time since " : " · has time until ", short(deadline), " (", t(deadline), ")")] : "",
+      ),
+      words && !blockers.length ? h("p", {}, h("bdi", {}, words)) : null,
+      blockers.length ? [h("h3", { class: "drain-head" }, "In the way"), h("ul", { class: "blockers" }, grouped(blockers).map(blocker))] : null,
+      pending.length ? podList(drain, pending) : null,
+    ),
+  );
+}
+
+function grouped(blockers) {
+  const groups = new Map();
+  for (const it of blockers) {
+    const key = JSON.stringify([it.kind, it.object, it.workload, it.reason, it.advice]);
+    const group = groups.get(key) ?? { ...it, pods: [] };
+    group.pods.push(it.pod);
+    if (it.since && (!group.since || ms(it.since) < ms(group.since))) group.since = it.since;
+    groups.set(key, group);
+  }
+  return [...groups.values()].sort((a, b) => (a.since ? ms(a.since) : Infinity) - (b.since ? ms(b.since) : Infinity));
+}
+
+function blocker({ kind, object, workload, reason, advice, since, pods }) {
+  return h(
+    "li",
+    {},
+    h("p", { class: "blocker-head" }, icon("blocked"), h("b", {}, h("bdi", {}, object || kind)), since ? h("span", { class: "dim" }, "since ", short(since), " (", t(since), ")") : null),
+    reason ? h("p", {}, h("bdi", {}, reason)) : null,
+    h("p", { class: "dim small" }, workload ? [h("bdi", {}, workload), ": "] : "", h("bdi", {}, some(pods))),
+    advice ? h("p", { class: "blocker-advice" }, h("b", {}, "What helps: "), h("bdi", {}, advice)) : null,
+  );
+}
+
+function some(pods) {
+  return pods.length > 4 ? `${pods.slice(0, 3).join(", ")} and ${pods.length - 3} more` : pods.join(", ");
+}
+
+function podList(drain, pending) {
+  const list = h("ul", { class: "pods" }, pending.map((pod) => h("li", {}, h("bdi", {}, pod))));
+  return fold(`pods ${drain.by}`, `${pending.length} ${pending.length === 1 ? "pod" : "pods"} left`, { isOpen: pending.length <= FEW }, list);
+}

@@ -1,0 +1,39 @@
+// What has happened, the newest first: to a node, or to a notice.
+
+import { h } from "./dom.js";
+import { duration, full, ms, relative, short } from "./time.js";
+
+// Those that no line has anything for are left out.
+const COLUMNS = [
+  { title: "When", cell: (it) => h("time", { datetime: it.time, title: `${full(it.time)}, ${relative(it.time)}` }, short(it.time), " UTC") },
+  { title: "What", cell: (it) => [h("bdi", {}, thing(it.what)), it.by ? h("span", { class: "dim small by" }, " by ", h("bdi", {}, it.by)) : null] },
+  { title: "Change", cell: change, isUsed: (it) => it.before || it.after || it.result || it.seconds !== undefined },
+  { title: "After", cell: (it) => it.since && h("span", { title: `in the state before since ${full(it.since)}` }, duration((ms(it.time) - ms(it.since)) / 1000)), isUsed: (it) => it.since },
+  { title: "Why", cell: (it) => it.why && h("bdi", {}, it.why), isUsed: (it) => it.why },
+];
+
+export function happenings(label, list) {
+  const columns = COLUMNS.filter(({ isUsed }) => !isUsed || list.some(isUsed));
+  const line = (it) => h("tr", {}, columns.map(({ title, cell }) => h("td", { data: { title } }, h("div", {}, cell(it)))));
+  return h(
+    "div",
+    { class: "scroll", tabindex: "0", role: "region", "aria-label": label },
+    h(
+      "table",
+      { class: "stacked happenings" },
+      h("thead", {}, h("tr", {}, columns.map(({ title }) => h("th", { scope: "col" }, title)))),
+      h("tbody", {}, list.map(line)),
+    ),
+  );
+}
+
+// `profile/os` is a name, and a notice tells whole sentences.
+function thing(what) {
+  return /^\w+\/\S+$/.test(what) ? what.replace("/", " ") : what;
+}
+
+function change({ before, after, result, seconds, pods }) {
+  const drained = [seconds === undefined ? "" : duration(seconds), pods === undefined ? "" : `${pods} ${pods === 1 ? "pod" : "pods"}`].filter(Boolean).join(", ");
+  const states = before || after ? [before ? h("bdi", {}, before) : null, h("span", { class: "dim" }, before ? " → " : "→ "), h("bdi", {}, after ?? "")] : null;
+  return [states, result ? h("span", { class: "tag" }, h("bdi", {}, result)) : null, drained ? h("span", { class: "dim small" }, ` ${drained}`) : null];
+}

@@ -1,0 +1,22 @@
+// Which spans of a row stand beside each other, and which below: none covers another, and a kind keeps its place.
+//
+// Spans of one kind share lanes; the kinds follow each other in the order in which things happen to a node.
+
+const ORDER = ["notice", "order", "profile", "drain"];
+
+// The spans of a row that are drawn as bars, each with its lane, and how many lanes that makes.
+export function lanes(spans, { horizon }) {
+  const placed = [];
+  let first = 0;
+  for (const kind of ORDER) {
+    const ends = [];
+    for (const span of spans.filter((it) => it.kind === kind).sort((a, b) => a.from - b.from)) {
+      const free = ends.findIndex((end) => end <= span.from);
+      const lane = free < 0 ? ends.length : free;
+      ends[lane] = span.to ?? horizon;
+      placed.push({ span, lane: first + lane });
+    }
+    first += ends.length;
+  }
+  return { placed, count: Math.max(first, 1) };
+}

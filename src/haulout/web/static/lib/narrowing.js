@@ -1,0 +1,60 @@
+// Fields that narrow a page, kept in the address: a link to it shows the same to others.
+//
+//   const bar = narrowing("Narrow nodes", [{ name: "q", label: "Search nodes" }, { name: "zone", label: "Zone", all: "All zones", options: [] }], tell);
+//   bar.show(parameters, { zone: ["a", "b"] });   bar.element   bar.focus()
+//
+// A field without options is a search. One whose options are fewer than two, and which narrows nothing, is not shown.
+
+import { h, icon, replace } from "./dom.js";
+import { button } from "./parts.js";
+
+const PAUSE = 150; // milliseconds after the last letter
+
+export function narrowing(label, fields, tell, ...rest) {
+  let timer = 0;
+  const inputs = new Map(fields.map((field) => [field.name, field.options ? choice(field, tell) : search(field)]));
+  const clear = button("Clear", () => tell(Object.fromEntries(fields.map(({ name }) => [name, ""]))), { mark: "close", kind: "quiet" });
+  const boxed = ([name, input]) => (fields.find((it) => it.name === name).options ? input : h("div", { class: "search" }, icon("search"), input, h("kbd", { "aria-hidden": "true" }, "/")));
+  const element = h("div", { class: "filters narrowing", role: "search", "aria-label": label }, [...inputs].map(boxed), clear, rest);
+
+  function search({ name, label: title }) {
+    const input = h("input", { class: "field", type: "search", name, placeholder: "Search", "aria-label": title, autocomplete: "off", spellcheck: "false", "aria-keyshortcuts": "/" });
+    input.addEventListener("input", () => {
+      clearTimeout(timer);
+      timer = setTimeout(() => tell({ [name]: input.value.trim() }), PAUSE);
+    });
+    return input;
+  }
+
+  return {
+    element,
+    focus: () => element.querySelector("input")?.select(),
+    end: () => clearTimeout(timer),
+    show(parameters, options = {}) {
+      for (const { name, options: fixed, all } of fields) {
+        const input = inputs.get(name);
+        const value = parameters[name] ?? "";
+        if (fixed) fill(input, all, value, options[name] ?? fixed);
+        else if (document.activeElement !== input || !value) input.value = value;
+      }
+      clear.hidden = !fields.some(({ name }) => parameters[name]);
+    },
+  };
+}
+
+function choice({ name, label }, tell) {
+  return h("select", { class: "field", name, "aria-label": label, onchange: (event) => tell({ [name]: event.target.value }) });
+}
+
+function fill(select, all, value, options) {
+  const offered = options.map((it) => (typeof it === "string" ? { value: it, text: it } : it));
+  const words = new Map(offered.map((it) => [it.value, it.text]));
+  if (value && !words.has(value)) offered.push({ value, text: value.split(",").map((it) => words.get(it) ?? it).join(", ") });
+  const said = JSON.stringify(offered);
+  if (select.dataset.said !== said) {
+    select.dataset.said = said;
+    replace(select, h("option", { value: "" }, all), offered.map((it) => h("option", { value: it.value }, it.text)));
+  }
+  select.value = value;
+  select.hidden = offered.length < 2 && !value;
+}

@@ -1,0 +1,223 @@
+// What the page knows of the operator, kept right by one stream of events.
+//
+//   store.summary          Summary, or null before it is known
+//   store.nodes            Map of Tile by name
+//   store.notices          Map of Notice by name; null until `wantNotices()`
+//   store.mode             "cluster", "management" (a hub), or null before it is known
+//   store.clusters         Map of ClusterTile by key; of a hub, and null before they are known
+//   store.session          Session, or null
+//   store.connection       {state: "connecting" | "live" | "reconnecting" | "paused", since (here), at (there), problem}
+//   store.follow(node)     have `node` events told about one node (null: about none)
+//   store.wantNotices()    have notices loaded and kept
+//   store.subscribe(fn)    fn(kind, data) on each change; returns how to end it
+//   store.now()            the operator's clock, in milliseconds
+//
+// Kinds: `fleet` (all of it anew: no data), `nodes` (NodesChanged), `summary`, `notices` (NoticesChanged, or null if
+// anew), `node` (what the event says), `clusters` (ClustersChanged, or null if anew), `mode`, `session`, `connection`.
+//
+// The stream is opened first and the state is asked for then, so that no change falls between the two. Events that come
+// before the answer wait for it: to put an older tile over a newer one does no harm, as the newer one comes after it.
+// While the tab is hidden the stream is closed: who does not look costs the operator nothing.
+
+import { address, get } from "./api.js";
+import { ms } from "./time.js";
+import { Stream } from "./stream.js";
+
+const CLOCK_CHECKS = [2_000, 10_000, 60_000]; // after which the time is asked for again; the last goes on for ever
+
+export class Store {
+  summary = null;
+  nodes = new Map();
+  notices = null;
+  mode = null;
+  clusters = null;
+  session = null;
+  connection = { state: "connecting", since: Date.now(), at: 0, problem: "" };
+  hasFleet = false;
+
+  #listeners = new Set();
+  #followed = null;
+  #stream;
+  #waiting = null; // events that wait for the state to be loaded
+  #loads = 0;
+  #clock = { there: Date.now(), here: performance.now(), rate: 1, first: null };
+  #clockTimer = 0;
+
+  constructor() {
+    this.#stream = new Stream(() => address("events", { node: this.#followed }), {
+      event: (kind, data) => this.#event(kind, data),
+      broken: (error) => this.#broken(error),
+    });
+  }
+
+  start() {
+    document.addEventListener("visibilitychange", () => this.#seen());
+    addEventListener("pagehide", () => this.#stream.close());
+    addEventListener("pageshow", (event) => event.persisted && this.#seen());
+    get("session").then((session) => this.#keep("session", session), () => {});
+    this.#seen();
+  }
+
+  subscribe(listener) {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  follow(node) {
+    if (node === this.#followed) return;
+    this.#followed = node;
+    if (this.connection.state !== "paused") this.#stream.open();
+  }
+
+  async wantNotices() {
+    if (this.notices) return;
+    const { notices } = await get("notices");
+    this.notices = byName(notices);
+    this.#tell("notices", null);
+  }
+
+  // Asks for everything again, as after an error that a person saw.
+  retry() {
+    this.#stream.open();
+  }
+
+  now() {
+    const { there, here, rate } = this.#clock;
+    return there + (performance.now() - here) * rate;
+  }
+
+  #seen() {
+    clearTimeout(this.#clockTimer);
+    if (document.hidden) {
+      this.#stream.close();
+      this.#connected("paused");
+      return;
+    }
+    this.#stream.open();
+    this.#lookAtClock(0);
+  }
+
+  #event(kind, data) {
+    if (kind === "hello") {
+      this.#is(data);
+      this.#load();
+    } else if (kind === "reset") this.#stream.open();
+    else if (this.#waiting) this.#waiting.push([kind, data]);
+    else this.#apply(kind, data);
+  }
+
+  // Where nobody leads there is no stream, yet the summary says so. A node that is gone is not worth the whole stream.
+  #broken({ message, status }) {
+    if (status === 404 && this.#followed) {
+      this.#followed = null;
+      this.#stream.open();
+      return;
+    }
+    this.#connected("reconnecting", message);
+    if (status) this.#askSummary().then((summary) => this.#sum(summary), () => {});
+  }
+
+  async #load() {
+    const load = ++this.#loads;
+    this.#waiting = [];
+    try {
+      const isHub = this.mode === "management";
+      const [summary, fleet, notices, clusters] = await Promise.all([this.#askSummary(), isHub ? {} : get("nodes"), this.notices ? get("notices") : null, isHub ? get("clusters") : null]);
+      if (load !== this.#loads) return;
+      this.#loaded(summary, fleet, notices, clusters);
+    } catch (error) {
+      if (load !== this.#loads) return;
+      this.#waiting = null;
+      this.#connected("reconnecting", error.message);
+      setTimeout(() => load === this.#loads && !document.hidden && this.#stream.open(), 3000);
+    }
+  }
+
+  #loaded(summary, fleet, notices, clusters) {
+    this.#sum(summary);
+    this.nodes = byName(fleet.nodes);
+    this.hasFleet = true;
+    if (notices) this.notices = byName(notices.notices);
+    if (clusters) this.clusters = byName(clusters.clusters);
+    this.#connected("live");
+    this.#tell("fleet");
+    if (clusters) this.#tell("clusters", null);
+    if (notices) this.#tell("notices", null);
+    const waiting = this.#waiting;
+    this.#waiting = null;
+    for (const [kind, data] of waiting) this.#apply(kind, data);
+  }
+
+  #apply(kind, data) {
+    if (kind === "summary") this.#sum(data);
+    else if (kind === "clusters") this.clusters && this.#change(this.clusters, kind, data);
+    else if (kind === "nodes") this.#change(this.nodes, kind, data);
+    else if (kind === "notices") this.notices && this.#change(this.notices, kind, data);
+    else this.#tell(kind, data);
+  }
+
+  #change(map, kind, data) {
+    for (const one of data.changed ?? []) map.set(one.key ?? one.name, one);
+    for (const name of data.gone ?? []) map.delete(name);
+    this.#tell(kind, data);
+  }
+
+  #sum(summary) {
+    this.#is(summary);
+    this.#keep("summary", summary);
+  }
+
+  #is({ mode = "cluster" }) {
+    if (mode !== this.mode) this.#keep("mode", mode);
+  }
+
+  #keep(what, value) {
+    this[what] = value;
+    this.#tell(what, value);
+  }
+
+  #connected(state, problem = "") {
+    if (state === this.connection.state && problem === this.connection.problem) return;
+    const isSame = state === this.connection.state;
+    const since = isSame ? this.connection.since : Date.now();
+    const at = isSame ? this.connection.at : this.now();
+    this.connection = { state, since, at, problem };
+    this.#tell("connection", this.connection);
+  }
+
+  #tell(kind, data) {
+    for (const listener of this.#listeners) listener(kind, data);
+  }
+
+  async #askSummary() {
+    const sent = performance.now();
+    const summary = await get("summary");
+    if (summary.time) this.#setClock(ms(summary.time), (sent + performance.now()) / 2);
+    return summary;
+  }
+
+  // A sandbox may run a thousand times faster than life: how fast is told by two looks at its clock, the farther apart the
+  // better. One that is earlier than before is another clock.
+  #setClock(there, here) {
+    const { first } = this.#clock;
+    const apart = first ? here - first.here : 0;
+    const rate = apart > 1500 ? (there - first.there) / apart : this.#clock.rate;
+    const isAnother = !first || there < first.there;
+    this.#clock = { there, here, rate: isAnother || Math.abs(rate - 1) < 0.1 ? 1 : rate, first: isAnother ? { there, here } : first };
+  }
+
+  #lookAtClock(turn) {
+    this.#clockTimer = setTimeout(async () => {
+      try {
+        this.#sum(await this.#askSummary());
+      } catch {
+        // The stream tells what is wrong.
+      }
+      if (!document.hidden) this.#lookAtClock(turn + 1);
+    }, CLOCK_CHECKS[Math.min(turn, CLOCK_CHECKS.length - 1)]);
+  }
+}
+
+function byName(list) {
+  return new Map((list ?? []).map((one) => [one.key ?? one.name, one]));
+}

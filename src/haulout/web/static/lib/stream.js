@@ -1,0 +1,112 @@
+// Server-sent events over fetch: unlike EventSource it tells why it was refused, and can be given up for good.
+//
+//   const stream = new Stream(() => address("events"), { event(kind, data) {…}, broken(error) {…} });
+//   stream.open(); stream.close();
+//
+// After a break it asks again: at once, then after 1, 2, 4 … 15 seconds, with a bit of chance, so that a thousand
+// viewers of an operator that started anew do not come in the same instant. Who is refused asks once a minute.
+
+import { ApiError, answer } from "./api.js";
+
+const LONGEST = 15_000;
+const REFUSED = 60_000; // who is not let in is not let in a second later; logging in opens the page anew
+const SILENCE = 90_000; // whoever is not heard that long is gone, though the connection did not say so
+
+export class Stream {
+  #where;
+  #on;
+  #asked = null; // the AbortController of the request that runs
+  #again = 0; // the timer of the next try
+  #silence = 0;
+  #tries = 0;
+
+  constructor(where, on) {
+    this.#where = where;
+    this.#on = on;
+  }
+
+  open() {
+    this.close();
+    this.#tries = 0;
+    this.#try();
+  }
+
+  close() {
+    clearTimeout(this.#again);
+    clearTimeout(this.#silence);
+    this.#asked?.abort();
+    this.#asked = null;
+  }
+
+  async #try() {
+    const asked = new AbortController();
+    this.#asked = asked;
+    let problem = new ApiError("The connection ended.");
+    try {
+      const response = await answer(this.#where(), { signal: asked.signal, headers: { Accept: "text/event-stream" } });
+      this.#heard(asked);
+      await this.#read(response.body, asked);
+    } catch (error) {
+      if (error.name === "ApiError") problem = error;
+    }
+    if (this.#asked !== asked) return; // closed, or opened anew, meanwhile
+    clearTimeout(this.#silence);
+    const again = this.#tries === 0 ? 0 : Math.min(LONGEST, 1000 * 2 ** (this.#tries - 1));
+    const pause = problem.status === 401 || problem.status === 403 ? REFUSED : again;
+    this.#tries += 1;
+    this.#again = setTimeout(() => this.#try(), pause * (0.75 + Math.random() / 2) + 50);
+    this.#on.broken(problem); // last, as it may close or open it
+  }
+
+  async #read(body, asked) {
+    const reader = body.pipeThrough(new TextDecoderStream()).getReader();
+    const parser = new Parser((kind, data) => {
+      this.#tries = 0;
+      this.#on.event(kind, data);
+    });
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done || this.#asked !== asked) return;
+      this.#heard(asked);
+      parser.take(value);
+    }
+  }
+
+  #heard(asked) {
+    clearTimeout(this.#silence);
+    this.#silence = setTimeout(() => asked.abort(), SILENCE);
+  }
+}
+
+// What a stream of events says: fields by lines, an empty line ends an event.
+export class Parser {
+  #rest = "";
+  #kind = "";
+  #data = [];
+  #tell;
+
+  constructor(tell) {
+    this.#tell = tell;
+  }
+
+  take(text) {
+    const lines = (this.#rest + text).split("\n");
+    this.#rest = lines.pop();
+    for (const line of lines) this.#line(line.endsWith("\r") ? line.slice(0, -1) : line);
+  }
+
+  #line(line) {
+    if (line === "") return this.#end();
+    const [, field, value] = /^([^:]*)(?:: ?(.*))?$/s.exec(line);
+    if (field === "event") this.#kind = value ?? "";
+    else if (field === "data") this.#data.push(value ?? "");
+  }
+
+  #end() {
+    const kind = this.#kind || "message";
+    const data = this.#data.join("\n");
+    this.#kind = "";
+    this.#data = [];
+    if (data) this.#tell(kind, JSON.parse(data));
+  }
+}

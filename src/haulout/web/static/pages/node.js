@@ -1,0 +1,263 @@
+// One node: what goes on with it, what it waits for, who is to blame, and what a person can do.
+//
+// The page asks for all of it once and follows the node in the stream of events. Parts that have not changed are left alone.
+
+import { actButton } from "../lib/acting.js";
+import { h, icon, replace } from "../lib/dom.js";
+import { drainCard } from "../lib/drains.js";
+import { happenings } from "../lib/happenings.js";
+import { noticeFacts, onTimeMark } from "../lib/notices.js";
+import { button, card, command, copyButton, empty, failure, loading, pageHead, stateMark } from "../lib/parts.js";
+import { profileCard } from "../lib/profiles.js";
+import { format } from "../lib/route.js";
+import { Sections, fold } from "../lib/sections.js";
+import { full, ms, nowMs, short, t } from "../lib/time.js";
+
+const REST = 1500; // milliseconds between two loads that changes ask for
+const ELSEWHERE = new Set(["hold", "release", "start"]); // acts that have their button in the header
+const FEW = 15; // entries of the history that are shown at first
+
+export function mount(root, context) {
+  const { api, store } = context;
+  const name = context.route.name;
+  const sections = new Sections();
+  let detail = null;
+  let problem = null;
+  let asked = null;
+  let askedAt = 0;
+  let later = 0;
+  let isAllHistory = false;
+
+  const title = pageHead(h("span", { class: "node-title" }, h("bdi", {}, name), copyButton(name, "Copy the name")), sections.place("acts"));
+  const content = h("div", {});
+  replace(root, h("nav", { class: "crumbs", "aria-label": "Where this is" }, h("a", { href: format({ page: "fleet" }) }, "Fleet"), icon("open"), h("span", { class: "dim" }, "Node")), title, content);
+  replace(content, loading("the node"));
+  store.follow(name);
+  load();
+
+  async function load() {
+    clearTimeout(later);
+    asked?.abort();
+    const mine = (asked = new AbortController());
+    askedAt = Date.now();
+    try {
+      const answer = await api.get(`nodes/${encodeURIComponent(name)}`, {}, { signal: mine.signal });
+      if (mine === asked) [detail, problem] = [answer, null];
+    } catch (error) {
+      if (mine !== asked || error.name === "AbortError") return;
+      problem = error;
+      if (error.status === 404) detail = null;
+    }
+    if (mine === asked) show();
+  }
+
+  function reload() {
+    clearTimeout(later);
+    later = setTimeout(load, Math.max(0, askedAt + REST - Date.now()));
+  }
+
+  function show() {
+    if (!detail) return void replace(content, gone());
+    if (!content.querySelector(".node-grid")) replace(content, skeleton());
+    const { tile } = detail;
+    const session = store.session?.acts ?? [];
+    sections.show("problem", problem && problem.message, (it) => it && h("p", { class: "callout level-warning", role: "status" }, icon("warning"), `Not up to date: ${it}`));
+    sections.show("acts", [tile.hold, tile.maintenance, session, detail.orders?.length], acts);
+    sections.show("lead", [tile, detail.problem, detail.nextLook, detail.wakesOn, detail.kubelet, detail.created], lead);
+    sections.show("commands", [detail.commands, session], commands);
+    sections.show("drains", detail.drains, (list) => list?.length && h("div", { class: "stack" }, list.map(drainCard)));
+    sections.show("profiles", detail.profiles, (list) => list?.length && h("div", { class: "stack" }, list.map(profileCard)));
+    sections.show("orders", [detail.orders, tile.why, session], orders);
+    sections.show("notices", detail.notices, notices);
+    sections.show("history", [detail.history, detail.historyProblem, isAllHistory], history);
+    sections.show("facts", [detail.uid, detail.providerID, detail.kubelet, detail.created, detail.labels, detail.taints, detail.conditions], facts);
+  }
+
+  function skeleton() {
+    const place = (key) => sections.place(key);
+    return [
+      place("problem"),
+      place("lead"),
+      h("div", { class: "node-grid" }, h("div", { class: "node-main" }, place("orders"), place("drains"), place("profiles"), place("history")), h("div", { class: "node-side" }, place("commands"), place("notices"), place("facts"))),
+    ];
+  }
+
+  function gone() {
+    if (problem?.status === 404) return empty("There is no such node", "It may have been removed, or nobody has heard of it yet.", h("a", { class: "button", href: format({ page: "fleet", parameters: { q: name } }) }, "Look for it in the fleet"));
+    return failure(problem, load);
+  }
+
+  function acts() {
+    const { tile, orders: ordered = [] } = detail;
+    const node = tile.name;
+    return h(
+      "div",
+      { class: "row" },
+      tile.hold
+        ? actButton(context, { act: "release", node }, { title: "Release", mark: "check", explain: `Maintenance may begin on ${node} again. It is held by ${tile.hold}.` })
+        : actButton(context, { act: "hold", node }, { title: "Hold", mark: "hold", explain: `No new maintenance begins on ${node}. What has begun goes on.` }),
+      ordered.length ? null : actButton(context, { act: "start", node }, { title: "Start maintenance", mark: "draining", kind: "danger", explain: `A NodeMaintenance is ordered: ${node} is cordoned and drained now, within budgets, and stays out of service until the order is ended.` }),
+    );
+  }
+
+  function lead() {
+    const { tile, problem: stopped, nextLook, wakesOn = [], created } = detail;
+    const tag = (mark, text, tone = "") => h("span", { class: ["tag", tone] }, mark ? icon(mark) : null, h("bdi", {}, text));
+    return h(
+      "section",
+      { class: ["lead", `is-${tile.state}`], "aria-label": "How it stands" },
+      h("p", { class: "lead-state" }, stateMark(tile.state), tile.since ? h("span", { class: "muted" }, "since ", short(tile.since), " (", t(tile.since), ")") : null),
+      h("p", { class: "lead-why" }, h("bdi", {}, tile.why || (tile.state === "idle" ? "Nothing is going on, and nothing is announced." : "No reason was told."))),
+      stopped ? h("p", { class: "callout level-critical" }, icon("critical"), h("span", {}, h("b", {}, "Nothing at all is done about it: "), h("bdi", {}, stopped))) : null,
+      tile.hold ? h("p", { class: "callout level-warning" }, icon("hold"), h("span", {}, h("b", {}, "Held back: "), h("bdi", {}, tile.hold))) : null,
+      next(tile, nextLook, wakesOn),
+      h(
+        "p",
+        { class: "row lead-tags" },
+        tile.isReady === false ? tag("unready", "Not ready", "tone-bad") : null,
+        tile.isCordoned ? tag("cordon", "Cordoned") : null,
+        tile.zone ? tag("", `zone ${tile.zone}`) : null,
+        tile.pool ? tag("", `pool ${tile.pool}`) : null,
+        detail.kubelet ? tag("", `kubelet ${detail.kubelet}`) : null,
+        created ? h("span", { class: "tag" }, "made ", t(created)) : null,
+      ),
+    );
+  }
+
+  function next(tile, nextLook, wakesOn) {
+    const at = tile.at ?? nextLook;
+    if (!at && !wakesOn.length) return null;
+    return h(
+      "p",
+      { class: "lead-next" },
+      icon("clock"),
+      h(
+        "span",
+        {},
+        at ? [ms(at) < nowMs() ? "Due " : "Next: ", h("b", {}, t(at)), ` (${short(at)} UTC)`] : "Looked at again",
+        wakesOn.length ? `${at ? ", or earlier" : ""} when ${listed(wakesOn)}` : "",
+        ".",
+      ),
+    );
+  }
+
+  function commands() {
+    const list = detail.commands ?? [];
+    if (!list.length) return null;
+    return card(
+      "What moves it on",
+      {},
+      h(
+        "ul",
+        { class: "body commands" },
+        list.map(({ title: what, command: text, why, act }) =>
+          h(
+            "li",
+            {},
+            h("div", { class: "command-head" }, h("h3", {}, h("bdi", {}, what)), act && !ELSEWHERE.has(act.act) && !act.maintenance ? actButton(context, act, { title: what, explain: why || text }) : null),
+            why ? h("p", { class: "dim small" }, h("bdi", {}, why)) : null,
+            command(text, { title: what }),
+          ),
+        ),
+      ),
+    );
+  }
+
+  function orders() {
+    const list = detail.orders ?? [];
+    if (!list.length) return null;
+    return card(
+      list.length === 1 ? "NodeMaintenance" : `${list.length} NodeMaintenances`,
+      {},
+      h(
+        "ul",
+        { class: "body orders" },
+        list.map((it) =>
+          h(
+            "li",
+            {},
+            h(
+              "div",
+              { class: "command-head" },
+              h("h3", {}, h("bdi", {}, it.name), " ", h("span", { class: ["tag", it.phase === "Failed" && "tone-bad"] }, h("bdi", {}, it.isEnding ? "Ending" : it.phase || "Not looked at yet"))),
+              it.isEnding ? null : actButton(context, { act: "cancel", node: it.node, maintenance: it.name }, { title: "End it", kind: "danger", explain: `NodeMaintenance ${it.name} is deleted, which gives ${it.node} back: its cordon and taints are lifted.` }),
+            ),
+            it.reason ? h("p", {}, h("bdi", {}, it.reason)) : null,
+            it.error && it.error !== detail.tile.why ? h("p", { class: "tone-bad" }, h("bdi", {}, it.error)) : null,
+            it.place ? h("p", {}, `Place ${it.place} in the line of those that wait for the budget.`) : null,
+            h("p", { class: "dim small" }, it.by ? ["by ", h("bdi", {}, it.by), " "] : "", it.created ? t(it.created) : ""),
+          ),
+        ),
+      ),
+    );
+  }
+
+  function notices() {
+    const list = detail.notices ?? [];
+    if (!list.length) return null;
+    return card(
+      "Announced",
+      { note: h("a", { href: format({ page: "notices", parameters: { q: name } }) }, "All notices") },
+      h(
+        "ul",
+        { class: "body orders" },
+        list.map((it) =>
+          h("li", {}, h("div", { class: "command-head" }, h("h3", {}, h("bdi", {}, it.kind), it.reason ? [" ", h("span", { class: "dim" }, h("bdi", {}, it.reason))] : null), h("span", { class: "tag" }, h("bdi", {}, it.phase))), it.start ? h("p", {}, short(it.start), " UTC, ", h("b", {}, t(it.start))) : null, onTimeMark(it), fold(`notice ${it.name}`, "More", {}, noticeFacts(it))),
+        ),
+      ),
+    );
+  }
+
+  function history() {
+    const list = detail.history ?? [];
+    const shown = isAllHistory ? list : list.slice(0, FEW);
+    const rest = list.length - shown.length;
+    return card(
+      "History",
+      { note: list.length ? "newest first" : "" },
+      detail.historyProblem ? h("p", { class: "body dim" }, h("bdi", {}, detail.historyProblem)) : null,
+      shown.length ? happenings("History of the node", shown) : detail.historyProblem ? null : h("p", { class: "body dim" }, "Nothing has happened yet."),
+      rest > 0 ? h("div", { class: "body" }, button(`Show ${rest} more`, () => ((isAllHistory = true), show()))) : null,
+    );
+  }
+
+  function facts() {
+    const { labels = {}, taints = [], conditions = [] } = detail;
+    const entries = Object.entries(labels).sort(([a], [b]) => a.localeCompare(b));
+    const told = Object.entries({ Machine: detail.providerID, UID: detail.uid, Kubelet: detail.kubelet, Made: detail.created && full(detail.created) }).filter(([, value]) => value);
+    return card(
+      "The node itself",
+      {},
+      told.length ? h("dl", { class: "body facts small" }, told.map(([word, value]) => [h("dt", {}, word), h("dd", { class: "mono" }, value)])) : null,
+      fold("node conditions", "Conditions", { note: String(conditions.length) }, h("ul", { class: "conditions" }, conditions.map(condition))),
+      fold("node taints", "Taints", { note: String(taints.length) }, h("ul", { class: "pods" }, taints.map((it) => h("li", {}, h("bdi", {}, it))))),
+      fold("node labels", "Labels", { note: String(entries.length) }, h("ul", { class: "pods" }, entries.map(([key, value]) => h("li", {}, h("span", { class: "dim" }, h("bdi", {}, key), "="), h("bdi", {}, value))))),
+    );
+  }
+
+  return {
+    update(kind, data) {
+      if (kind === "node" && data?.tile?.name === name) {
+        [detail, problem] = [data, null];
+        show();
+      } else if (kind === "node" && (data?.name === name || data?.node === name)) reload();
+      else if (kind === "nodes" && [...(data.changed ?? []).map((it) => it.name), ...(data.gone ?? [])].includes(name)) reload();
+      else if (kind === "fleet" && detail) reload();
+      else if (kind === "session" && detail) show();
+    },
+    unmount() {
+      clearTimeout(later);
+      asked?.abort();
+      asked = null;
+      store.follow(null);
+    },
+  };
+}
+
+function condition({ type, status, reason, message, since }) {
+  return h("li", {}, h("p", {}, h("b", {}, h("bdi", {}, type)), " ", h("bdi", {}, status), reason ? [" · ", h("bdi", {}, reason)] : "", since ? [" · ", t(since)] : ""), message ? h("p", { class: "dim" }, h("bdi", {}, message)) : null);
+}
+
+function listed(words) {
+  return words.length < 2 ? words.join("") : `${words.slice(0, -1).join(", ")} or ${words.at(-1)}`;
+}

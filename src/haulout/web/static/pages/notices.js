@@ -1,0 +1,178 @@
+// What is announced: what runs and what is due first, then what comes, and what is over folded away.
+//
+// The address says what is narrowed: `q`, `phase`, `source`, `kind`, `late`. Rows unfold to all that is known of a notice.
+
+import { actButton } from "../lib/acting.js";
+import { h, icon, replace, setText } from "../lib/dom.js";
+import { narrowing } from "../lib/narrowing.js";
+import { noticeFacts, onTimeMark } from "../lib/notices.js";
+import { command, empty, failure, loading, nodeLink, pageHead, segments, choose } from "../lib/parts.js";
+import { Sections, fold } from "../lib/sections.js";
+import { duration, full, ms, nowMs, short, t } from "../lib/time.js";
+
+// In the order in which they matter, with what each means.
+const PHASES = {
+  Active: "it has begun",
+  Due: "it may begin so soon that the node should be empty",
+  Planned: "there is time",
+  Missed: "its time is over, and nobody said that it began",
+  Completed: "it is over",
+  Cancelled: "it will not be",
+};
+const OVER = new Set(["Missed", "Completed", "Cancelled"]);
+const CLOUDS = new Set(["aws", "oci", "azure", "gcp"]); // they alone say when theirs are off
+
+export function mount(root, context) {
+  const { store, go } = context;
+  const sections = new Sections();
+  const unfolded = new Set();
+  let problem = null;
+
+  const tell = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
+  const bar = narrowing(
+    "Narrow notices",
+    [
+      { name: "q", label: "Search notices" },
+      { name: "phase", label: "Phase", all: "All phases", options: Object.keys(PHASES) },
+      { name: "source", label: "Source", all: "All sources", options: [] },
+      { name: "kind", label: "Kind", all: "All kinds", options: [] },
+    ],
+    tell,
+  );
+  const late = segments("Which", [{ value: "", text: "All" }, { value: "1", text: "Too late", mark: "warning" }], "", (value) => tell({ late: value }));
+  const count = h("span", { class: "total" });
+  const content = h("div", { class: "notice-groups" });
+  replace(root, pageHead(["Notices", count], late), bar.element, content);
+  const removeKey = context.keys.on("/", "Search", () => bar.focus());
+  load();
+  show();
+
+  async function load() {
+    try {
+      await store.wantNotices();
+      problem = null;
+    } catch (error) {
+      problem = error;
+    }
+    show();
+  }
+
+  function show() {
+    const { parameters } = context.route;
+    const all = [...(store.notices?.values() ?? [])];
+    bar.show(parameters, { source: distinct(all, "source"), kind: distinct(all, "kind") });
+    choose(late, parameters.late ? "1" : "");
+    if (!store.notices) return void replace(content, problem ? failure(problem, load) : loading("notices"));
+    const fitting = all.filter((it) => fits(it, parameters));
+    setText(count, fitting.length === all.length ? counted(all.length) : `${fitting.length} of ${counted(all.length)}`);
+    if (!fitting.length) return void replace(content, all.length ? empty("No notice fits", "Nothing is left of what you search for.") : nothing());
+    const phases = [...new Set([...Object.keys(PHASES), ...fitting.map((it) => it.phase)])];
+    if (!content.querySelector(".section")) replace(content);
+    for (const phase of phases) {
+      const place = sections.place(phase);
+      if (!place.parentNode) content.append(place);
+      const of = fitting.filter((it) => it.phase === phase).sort((a, b) => order(a, b, phase));
+      sections.show(phase, [of, store.session?.acts, parameters.phase === phase], ([list]) => (list.length ? group(phase, list) : null));
+    }
+  }
+
+  function nothing() {
+    return h(
+      "div",
+      { class: "empty" },
+      h("p", { class: "empty-title" }, "Nothing is announced"),
+      h("p", {}, store.summary && !store.summary.hasNotices ? "Notices are not installed in this cluster. To install them:" : "Clouds, other tools and people announce maintenance. By hand:"),
+      command(store.summary && !store.summary.hasNotices ? "haulout manifests --crds-only | kubectl apply -f -" : "haulout notice create NODE --kind Reboot --start +2h --end +3h --reason firmware"),
+    );
+  }
+
+  function group(phase, list) {
+    const rows = h("ul", { class: "notice-list" }, list.map(line));
+    const isOpen = !OVER.has(phase) || context.route.parameters.phase === phase;
+    return h("section", { class: ["card", "notice-group", `phase-${phase.toLowerCase().replace(/[^a-z]/g, "")}`], "aria-label": `${phase} notices` }, fold(`phase ${phase}`, [h("h2", {}, h("bdi", {}, phase)), h("span", { class: "notice-count" }, String(list.length))], { isOpen, note: PHASES[phase] ?? "" }, rows));
+  }
+
+  function line(it) {
+    const details = h("div", { class: "notice-more", hidden: !unfolded.has(it.name) });
+    const toggle = h("button", { type: "button", class: "button quiet notice-toggle", "aria-expanded": String(unfolded.has(it.name)), "aria-label": `All about ${it.name}`, onclick: turn }, icon("open"));
+    if (unfolded.has(it.name)) fill();
+
+    function turn() {
+      const isOpen = details.hidden;
+      details.hidden = !isOpen;
+      toggle.setAttribute("aria-expanded", String(isOpen));
+      if (isOpen) unfolded.add(it.name);
+      else unfolded.delete(it.name);
+      if (isOpen) fill();
+    }
+
+    function fill() {
+      replace(details, noticeFacts(it), cancel(it));
+    }
+
+    return h(
+      "li",
+      { class: "notice" },
+      toggle,
+      h("div", { class: "notice-when" }, when(it)),
+      h("div", { class: "notice-node" }, it.node ? nodeLink(it.node) : h("span", { class: "dim" }, "no node yet"), h("span", { class: "dim small notice-name", title: it.name }, h("bdi", {}, it.name))),
+      h("div", { class: "notice-kind" }, h("b", {}, h("bdi", {}, it.kind)), it.reason ? h("span", { class: "dim small" }, h("bdi", {}, it.reason)) : null),
+      h("div", { class: "notice-source" }, h("span", { class: "tag" }, h("bdi", {}, it.source || "unknown")), it.rescheduled ? h("span", { class: "tag", title: it.rescheduled }, icon("refresh"), "Moved") : null),
+      h("div", { class: "notice-timely" }, onTimeMark(it)),
+      details,
+    );
+  }
+
+  function cancel(it) {
+    if (OVER.has(it.phase)) return null;
+    const text = `haulout notice cancel ${it.name}`;
+    if (CLOUDS.has(it.source)) return h("p", { class: "dim small" }, "It is called off where it comes from: by its cloud.");
+    const act = actButton(context, { act: "cancel", notice: it.name, node: it.node }, { title: "Call it off", kind: "danger", explain: `${it.kind}${it.node ? ` of ${it.node}` : ""} will not be: the notice ${it.name} is marked as cancelled. A node that was emptied for it comes back by its profile.` });
+    return h("div", { class: "notice-off" }, act, h("div", { class: "notice-command" }, command(text, { title: "Call it off" })));
+  }
+
+  return {
+    update(kind) {
+      if (kind === "notices" || kind === "route" || kind === "session") show();
+      else if (kind === "summary" && !store.notices?.size) show();
+      else if (kind === "fleet" && !store.notices) load();
+    },
+    unmount() {
+      bar.end();
+      removeKey();
+    },
+  };
+}
+
+// What counts is how long there still is: to its start, or to its end once it has begun.
+function when(it) {
+  const [word, at] = it.phase === "Active" ? (it.end ? ["ends", it.end] : ["began", it.start]) : ["", it.start];
+  if (!at) return h("span", { class: "dim" }, OVER.has(it.phase) ? "" : "at any moment");
+  return [h("b", { class: "notice-count-down" }, word ? `${word} ` : "", t(at)), h("span", { class: "dim small", title: full(at) }, [short(it.start ?? at), "UTC", lasts(it)].filter(Boolean).join(" "))];
+}
+
+function lasts({ start, end }) {
+  return start && end ? `for ${duration((ms(end) - ms(start)) / 1000)}` : "";
+}
+
+function order(a, b, phase) {
+  const [first, second] = [a, b].map((it) => (it.start ? ms(it.start) : nowMs()));
+  return OVER.has(phase) ? second - first : first - second;
+}
+
+function fits(it, { q = "", phase, source, kind, late }) {
+  if (phase && it.phase !== phase) return false;
+  if (source && it.source !== source) return false;
+  if (kind && it.kind !== kind) return false;
+  if (late && it.isOnTime !== false) return false;
+  const said = [it.name, it.node, it.id, it.reason, it.description, it.source].join("\n").toLowerCase();
+  return q.toLowerCase().split(/\s+/).every((word) => said.includes(word));
+}
+
+function distinct(all, key) {
+  return [...new Set(all.map((it) => it[key]).filter(Boolean))].sort();
+}
+
+function counted(number) {
+  return `${number} ${number === 1 ? "notice" : "notices"}`;
+}

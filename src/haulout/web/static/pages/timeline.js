@@ -1,0 +1,302 @@
+// Past, running and coming maintenance of all nodes on one axis of time, drawn or as a table.
+//
+// The address has all of it: what narrows the nodes (as on the fleet page), `span` and `at` (lib/view.js), and `view=table`.
+// More of time is asked for than is seen, so that moving about finds it there already.
+
+import { MINUTE } from "../lib/axis.js";
+import { Chart } from "../lib/chart.js";
+import { h, icon, replace, setText } from "../lib/dom.js";
+import { narrowing } from "../lib/narrowing.js";
+import { STATES, button, choose, empty, failure, loading, nodeLink, pageHead, segments, stateWord } from "../lib/parts.js";
+import { KINDS, isOver, kindWord, lasting, look, timed } from "../lib/spans.js";
+import { ms } from "../lib/time.js";
+import { PRESETS, fromParameters, range, toParameters, zoomed } from "../lib/view.js";
+import { chosenZone, otherZone } from "../lib/zones.js";
+
+const FILTERS = ["q", "state", "zone", "pool", "profile"];
+const REST = 10_000; // milliseconds between two loads that changes ask for
+const SETTLED = 120; // after the last move
+const PHONE = "(max-width: 600px)";
+const WORDS = { "6h": "6 hours", "1d": "1 day", "1w": "1 week", "1mo": "30 days" };
+
+export function mount(root, context) {
+  const { api, store, go } = context;
+  let view = fromParameters(context.route.parameters);
+  let zone = chosenZone();
+  let data = null;
+  let loaded = null; // {start, end, filters}: what `data` is the answer to
+  let asked = null;
+  let askedAt = 0;
+  let later = 0; // for another part of time
+  let refresh = 0; // for what has changed
+  let told = ""; // by the table
+  let problem = null;
+
+  const filters = () => Object.fromEntries(FILTERS.map((name) => [name, context.route.parameters[name] ?? ""]));
+  const tell = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
+  const isTable = () => (context.route.parameters.view ?? (matchMedia(PHONE).matches ? "table" : "chart")) === "table";
+
+  const span = h("p", { class: "note" });
+  const bar = narrowing(
+    "Narrow nodes",
+    [
+      { name: "q", label: "Search nodes" },
+      { name: "state", label: "State", all: "All states", options: STATES.map((value) => ({ value, text: stateWord(value) })) },
+      { name: "zone", label: "Zone", all: "All zones", options: [] },
+      { name: "pool", label: "Pool", all: "All pools", options: [] },
+      { name: "profile", label: "Profile", all: "All profiles", options: [] },
+    ],
+    tell,
+    span,
+  );
+  const zoneButton = h("button", { type: "button", class: "tl-zone", onclick: turnZone });
+  const chart = new Chart({ zone, view: moved, tools: zoneButton });
+  const presets = segments("How much is seen", Object.keys(PRESETS).map((value) => ({ value, text: value, title: WORDS[value] })), "", (value) => settle({ ...view, length: PRESETS[value] }));
+  const views = segments("Seen as", [{ value: "chart", text: "Chart", mark: "timeline" }, { value: "table", text: "Table", mark: "list" }], "", (value) => tell({ view: value }));
+  const backToNow = button("Now", () => settle({ ...view, at: null }), { title: "Go along with now (Home)" });
+  const note = h("p", { class: "tl-note", role: "status" });
+  const place = h("div", { class: "tl-place" });
+  const closer = button("", () => zoom(1 / 1.6), { kind: "tl-step", title: "Closer (+)", "aria-label": "Closer" });
+  const farther = button("", () => zoom(1.6), { kind: "tl-step", title: "Farther (−)", "aria-label": "Farther" });
+  closer.append("+");
+  farther.append("−");
+  replace(
+    root,
+    pageHead("Timeline", h("div", { class: "row" }, backToNow, presets, h("span", { class: "tl-steps" }, farther, closer)), views),
+    bar.element,
+    note,
+    place,
+  );
+  const keys = [
+    context.keys.on("/", "Search", () => bar.focus()),
+    context.keys.on("+", "Closer", () => zoom(1 / 1.6)),
+    context.keys.on("-", "Farther", () => zoom(1.6)),
+    context.keys.on("ArrowLeft", "Earlier", () => pan(-1)),
+    context.keys.on("ArrowRight", "Later", () => pan(1)),
+    context.keys.on("Home", "Go along with now", () => settle({ ...view, at: null })),
+    context.keys.on("↑ ↓", "From row to row"),
+    context.keys.on("Shift ← →", "From bar to bar"),
+  ];
+  const clock = setInterval(passing, 1000);
+  show();
+  load();
+
+  function zoom(factor) {
+    settle(zoomed(view, factor, null, store.now()));
+  }
+
+  function pan(direction) {
+    const { start, end } = range(view, store.now());
+    settle({ ...view, at: (start + end) / 2 + (direction * view.length) / 8 });
+  }
+
+  function moved(next, isDone) {
+    view = next;
+    chart.look(view);
+    say();
+    if (isDone) settle(view);
+    else reload(SETTLED);
+  }
+
+  function settle(next) {
+    view = next;
+    tell(toParameters(view));
+    show();
+    reload(SETTLED);
+  }
+
+  function turnZone() {
+    zone = otherZone(zone);
+    chart.zone = zone;
+    if (data) chart.show(data);
+    show();
+  }
+
+  // One second on: a view that goes along with now moves, and may come to the end of what is loaded.
+  function passing() {
+    if (document.hidden) return;
+    chart.draw();
+    if (isTable()) show();
+    reload();
+  }
+
+  function reload(pause = 0) {
+    if (isLoaded()) return;
+    clearTimeout(later);
+    later = setTimeout(load, Math.max(pause, 0));
+  }
+
+  function isLoaded() {
+    if (asked) return asked.covers(range(view, store.now()), filters());
+    return loaded !== null && loaded.covers(range(view, store.now()), filters());
+  }
+
+  async function load() {
+    asked?.abort.abort();
+    const { start, end } = range(view, store.now());
+    const wanted = covering(start - view.length, end + view.length, filters());
+    asked = { abort: new AbortController(), covers: wanted.covers };
+    const mine = asked;
+    askedAt = Date.now();
+    try {
+      const parameters = { from: iso(start - view.length), to: iso(end + view.length), ...filters() };
+      const answer = await api.get("timeline", parameters, { signal: mine.abort.signal });
+      if (mine !== asked) return;
+      [data, loaded] = [answer, wanted];
+      chart.show(data);
+      problem = null;
+    } catch (error) {
+      if (mine !== asked || error.name === "AbortError") return;
+      problem = error;
+      loaded = wanted; // it is asked for again by hand, or with the next change
+    }
+    asked = null;
+    show();
+  }
+
+  function show() {
+    bar.show(context.route.parameters, { zone: store.summary?.zones ?? [], pool: store.summary?.pools ?? [], profile: store.summary?.profiles ?? [] });
+    choose(presets, Object.keys(PRESETS).find((name) => PRESETS[name] === view.length) ?? "");
+    choose(views, isTable() ? "table" : "chart");
+    backToNow.disabled = view.at === null;
+    setText(zoneButton, zone.word);
+    zoneButton.title = zone.name === "utc" ? "Show local time" : "Show UTC";
+    root.classList.toggle("is-chart", !isTable());
+    say();
+    if (problem && !data) replace(place, failure(problem, load));
+    else if (!data) replace(place, loading("the timeline"));
+    else if (!data.rows?.length) replace(place, nobody());
+    else if (isTable()) showTable();
+    else if (chart.element.parentNode !== place) replace(place, chart.element, legend());
+    chart.look(view);
+    const notes = [problem && data ? `Not up to date: ${problem.message}` : "", data?.problem, hiddenRows()].filter(Boolean);
+    note.hidden = !notes.length;
+    setText(note, notes.join(" "));
+  }
+
+  function say() {
+    const { start, end } = range(view, store.now());
+    setText(span, `${zone.minutes(start)} – ${zone.minutes(end)}`);
+  }
+
+  function hiddenRows() {
+    const shown = data?.rows?.length ?? 0;
+    return data?.total > shown && shown ? `${shown} of ${data.total} nodes are shown, those with something to show first. Search to narrow them.` : "";
+  }
+
+  function nobody() {
+    const isNarrowed = FILTERS.some((name) => context.route.parameters[name]);
+    return isNarrowed ? empty("No node fits", "Nothing is left of what you search for.") : empty("No nodes", "Nothing is known of any node yet.");
+  }
+
+  function showTable() {
+    const { start, end } = range(view, store.now());
+    const isSeen = (it) => it.from < end && (it.to === null || it.to > start);
+    const rows = data.rows.flatMap(({ node, spans = [] }) => spans.map((it) => ({ node, span: timed(it) })));
+    const all = [...(data.windows ?? []).map((it) => ({ node: "", span: timed(it) })), ...rows];
+    const lines = all.filter(({ span: it }) => isSeen(it)).sort((a, b) => phase(a.span) - phase(b.span));
+    const said = JSON.stringify([lines, zone.name, Math.floor(store.now() / MINUTE)]);
+    if (said === told && place.querySelector("table")) return; // who reads it must not lose their place
+    told = said;
+    replace(place, lines.length ? asTable(lines) : nothing());
+  }
+
+  function nothing() {
+    return empty("Nothing in this time", "No maintenance was, is or comes. Look at a longer time, or at another one.");
+  }
+
+  function asTable(lines) {
+    const time = (at) => (at === null ? h("span", { class: "dim" }, "nobody knows yet") : h("time", { datetime: iso(at), title: zone.other(at) || null }, zone.full(at)));
+    const cell = (title, ...content) => h("td", { data: { title } }, h("div", {}, content));
+    return h(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": "Timeline as a table" },
+      h(
+        "table",
+        { class: "stacked" },
+        h("thead", {}, h("tr", {}, ["Node", "What", "State", "From", "To", "Length", "Why"].map((it) => h("th", { scope: "col" }, it)))),
+        h(
+          "tbody",
+          {},
+          lines.map(({ node, span: it }) =>
+            h(
+              "tr",
+              {},
+              cell("Node", node ? nodeLink(node) : h("span", { class: "dim" }, "all of the profile")),
+              cell("What", what(it)),
+              cell("State", it.state ? h("span", { class: ["tag", look(it) === "bad" && "tone-bad"] }, h("bdi", {}, it.state)) : ""),
+              cell("From", time(it.from)),
+              cell("To", time(it.to)),
+              cell("Length", lasting(it)),
+              cell("Why", h("bdi", {}, it.why ?? "")),
+            ),
+          ),
+        ),
+      ),
+    );
+  }
+
+  // What runs comes first, then what comes, then what was.
+  function phase(it) {
+    if (it.kind === "window" || it.kind === "blackout") return 3;
+    return isOver(it) ? 2 : it.from > store.now() ? 1 : 0;
+  }
+
+  return {
+    update(kind) {
+      if (kind === "route") {
+        const next = fromParameters(context.route.parameters);
+        if (JSON.stringify(toParameters(next)) !== JSON.stringify(toParameters(view))) view = next;
+        show();
+        reload();
+      } else if (kind === "nodes" || kind === "notices" || kind === "fleet") {
+        clearTimeout(refresh);
+        refresh = setTimeout(load, Math.max(0, askedAt + REST - Date.now()));
+      } else if (kind === "summary") show();
+    },
+    unmount() {
+      clearInterval(clock);
+      clearTimeout(later);
+      clearTimeout(refresh);
+      asked?.abort.abort();
+      asked = null;
+      bar.end();
+      chart.end();
+      for (const remove of keys) remove();
+    },
+  };
+}
+
+function what(it) {
+  const word = kindWord(it);
+  const isSaid = it.title.toLowerCase().startsWith(word.toLowerCase());
+  return h("span", { class: "tl-what" }, icon(KINDS[it.kind]?.sign ?? "unknown"), h("span", {}, isSaid ? null : h("span", { class: "dim" }, `${word} `), h("bdi", {}, it.title)));
+}
+
+function covering(start, end, filters) {
+  const said = JSON.stringify(filters);
+  const width = end - start;
+  return { covers: (seen, others) => seen.start >= start && seen.end <= end && width / (seen.end - seen.start) < 12 && JSON.stringify(others) === said };
+}
+
+function iso(at) {
+  return new Date(ms(at)).toISOString();
+}
+
+function legend() {
+  const bar = (kind, state, text) => h("li", {}, h("span", { class: ["tl-key", "tl-bar", `kind-${kind}`, `look-${state}`] }, icon(state === "bad" ? "warning" : KINDS[kind].sign)), text);
+  return h(
+    "ul",
+    { class: "tl-legend", "aria-label": "What the bars mean" },
+    bar("notice", "faint", "Notice planned"),
+    bar("notice", "strong", "due"),
+    bar("notice", "solid", "active"),
+    bar("profile", "faint", "Maintenance required"),
+    bar("profile", "solid", "In maintenance"),
+    bar("order", "solid", "NodeMaintenance"),
+    bar("drain", "solid", "Drain"),
+    bar("drain", "bad", "Failed or blocked"),
+    h("li", {}, h("span", { class: "tl-key tl-band is-window" }), "Window"),
+    h("li", {}, h("span", { class: "tl-key tl-band is-blackout" }), "Blackout"),
+  );
+}

@@ -1,0 +1,402 @@
+"""The addresses of `/api/v2`: questions, answers, and what is wrong with a question."""
+
+import asyncio
+import contextlib
+import gzip
+import io
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from http import HTTPStatus
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from yarl import URL
+
+from haulout.core.clock import RealClock
+from haulout.errors import HauloutError
+from haulout.web.api import routes
+from haulout.web.api.forwarding import Forwarding
+from haulout.web.api.limits import Turnstile
+from haulout.web.api.routes import Answerer, add_routes
+from haulout.web.api.shapes import (
+    Banner,
+    ClusterList,
+    Configuration,
+    Edit,
+    Fleet,
+    Health,
+    Level,
+    NodeDetail,
+    NodeState,
+    NoticeList,
+    Summary,
+    Tile,
+    Timeline,
+    WhatIf,
+)
+from haulout.web.api.source import Stretch, Unanswerable
+from haulout.web.listening import listening
+from support.eventually import eventually
+
+pytestmark = pytest.mark.real_time
+
+LOCAL = "127.0.0.1"
+T0 = datetime(2026, 5, 1, 10, tzinfo=UTC)
+TILES = (
+    Tile(name="n1", state=NodeState.IDLE, zone="a", pool="big"),
+    Tile(name="n2", state=NodeState.BLOCKED, zone="b", pool="big", why="PodDisruptionBudget shop/cart"),
+    Tile(name="n3", state=NodeState.DRAINING, zone="b", profiles={"os": "in-maintenance"}),
+)
+
+
+class Fake:
+    """A leader that knows three nodes."""
+
+    def __init__(self) -> None:
+        self.stretch: Stretch | None = None
+        self.tiles: tuple[Tile, ...] = TILES
+        self.told: list[bytes | None] = [b"event: hello\n\n", None]
+        self.since = ""
+
+    async def summary(self) -> Summary:
+        """How it stands."""
+        return Summary(version="1", total=3)
+
+    async def fleet(self) -> Fleet:
+        """Know three."""
+        return Fleet(revision="x-1", total=len(self.tiles), nodes=self.tiles)
+
+    async def detail(self, name: str) -> NodeDetail | None:
+        """One of them."""
+        return next((NodeDetail(tile=it) for it in self.tiles if it.name == name), None)
+
+    async def timeline(self, stretch: Stretch) -> Timeline:
+        """Nothing."""
+        self.stretch = stretch
+        return Timeline(start=T0, end=T0, now=T0, rows=(), total=0)
+
+    async def notices(self) -> NoticeList:
+        """Break."""
+        raise RuntimeError("a defect")
+
+    async def clusters(self) -> ClusterList:
+        """Be no hub."""
+        raise Unanswerable("no hub", HTTPStatus.NOT_FOUND)
+
+    async def configuration(self) -> Configuration:
+        """Have none."""
+        raise Unanswerable("it is being read")
+
+    async def check(self, edit: Edit) -> WhatIf:
+        """Like what is good."""
+        return WhatIf(is_good=edit.text == "good")
+
+    async def health(self) -> Health:
+        """Be well."""
+        return Health(identity="me", version="1", started=T0)
+
+    @asynccontextmanager
+    async def looking(self, *, since: str = "", node: str = "") -> AsyncIterator[Any]:
+        """Tell the same to everybody."""
+        del node
+        self.since = since
+        yield self
+
+    async def next(self) -> bytes | None:
+        """Tell one thing."""
+        return self.told.pop(0)
+
+
+class Nowhere:
+    """Nobody leads."""
+
+    async def base(self) -> str:
+        """Where."""
+        raise HauloutError("nobody leads at the moment")
+
+
+@asynccontextmanager
+async def serving(
+    source: Fake | None, *, leader: Any = None, turnstile: Turnstile | None = None
+) -> AsyncIterator[Callable[..., Any]]:
+    """Yield what asks: it returns status, headers and what was answered."""
+
+    def sorry(why: str) -> Summary:
+        return Summary(version="1", banners=(Banner(level=Level.CRITICAL, text=why),))
+
+    app = web.Application()
+    forwarding = Forwarding(leader or Nowhere(), RealClock())
+    add_routes(app, Answerer(source=lambda: source, forwarding=forwarding, last_resort=sorry, turnstile=turnstile))
+    async with (
+        listening(app, host=LOCAL, port=0, what="tests") as port,
+        aiohttp.ClientSession(auto_decompress=False, headers={"Accept-Encoding": "identity"}) as session,
+    ):
+
+        async def ask(path: str, method: str = "GET", **more: Any) -> tuple[int, Any, Any]:
+            async with session.request(method, f"http://{LOCAL}:{port}/api/v2{path}", **more) as answer:
+                body = await answer.read()
+                is_plain = answer.content_type == "application/json" and "Content-Encoding" not in answer.headers
+                return answer.status, answer.headers, json.loads(body) if body and is_plain else body
+
+        ask.base = f"http://{LOCAL}:{port}"  # type: ignore[attr-defined] # the few that need it are spared a class
+        yield ask
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("", ["n1", "n2", "n3"]),
+        ("?state=blocked", ["n2"]),
+        ("?state=blocked,draining&zone=b", ["n2", "n3"]),
+        ("?state=blocked&state=idle", ["n1", "n2"]),
+        ("?zone=&pool=big", ["n1", "n2"]),
+        ("?profile=os", ["n3"]),
+        ("?q=CART%20shop", ["n2"]),
+        ("?q=nowhere", []),
+    ],
+)
+async def test_nodes_are_narrowed_by_what_stands_in_the_address(query: str, names: list[str]) -> None:
+    async with serving(Fake()) as ask:
+        status, _, fleet = await ask(f"/nodes{query}")
+        assert (status, [it["name"] for it in fleet["nodes"]], fleet["total"]) == (200, names, 3)
+
+
+@pytest.mark.parametrize(
+    ("path", "says"),
+    [
+        ("/nodes?state=bloked", "unknown state 'bloked'; there are idle, planned"),
+        ("/nodes?status=x", "unknown parameter 'status'; there are `state`"),
+        ("/summary?x=1", "unknown parameter 'x'; none are known here"),
+        ("/timeline?from=yesterday", "`from` must be an instant such as"),
+        ("/timeline?from=2026-05-01T10:00:00", "must say its time zone"),
+        ("/timeline?to=0001-01-01T00:00:00%2B10:00", "too far away"),
+        ("/timeline?from=2026-05-02T00:00:00Z&to=2026-05-01T00:00:00Z", "`from` must be before `to`"),
+        ("/timeline?limit=0", "a number from 1 to 5000"),
+        ("/timeline?limit=%D9%A3", "a number from 1 to 5000"),
+    ],
+)
+async def test_a_question_that_makes_no_sense_is_told_what_is_wrong_with_it(path: str, says: str) -> None:
+    async with serving(Fake()) as ask:
+        status, _, told = await ask(path)
+        assert (status, told["status"]) == (400, 400)
+        assert says in told["error"]
+
+
+async def test_a_stretch_of_time_is_read_as_it_is_meant() -> None:
+    source = Fake()
+    async with serving(source) as ask:
+        await ask("/timeline?from=2026-05-01T12:00:00%2B02:00&limit=7&zone=a")
+    assert source.stretch is not None
+    assert (source.stretch.start, source.stretch.end, source.stretch.limit) == (T0, None, 7)
+    assert source.stretch.narrowing.zones == {"a"}
+
+
+@pytest.mark.parametrize(
+    ("path", "method", "status"),
+    [
+        ("/nodes/n9", "GET", 404),
+        ("/events?node=n9", "GET", 404),
+        ("/nothing", "GET", 404),
+        ("", "GET", 404),
+        ("/summary", "DELETE", 404),
+        ("/notices", "GET", 500),
+        ("/configuration", "GET", 503),
+    ],
+)
+async def test_whatever_goes_wrong_is_a_problem_in_words(path: str, method: str, status: int) -> None:
+    async with serving(Fake()) as ask:
+        found, headers, told = await ask(path, method)
+        assert (found, told["status"], headers["Cache-Control"]) == (status, status, "no-store")
+        assert told["error"]
+
+
+async def test_what_a_browser_has_already_is_not_sent_again() -> None:
+    async with serving(Fake()) as ask:
+        _, headers, _ = await ask("/summary")
+        again = await ask("/summary", headers={"If-None-Match": f'"other", W/{headers["ETag"]}'})
+        assert (again[0], again[2]) == (HTTPStatus.NOT_MODIFIED, b"")
+
+
+async def test_a_large_answer_is_packed_for_those_who_can_read_that() -> None:
+    source = Fake()
+    source.tiles = tuple(Tile(name=f"n{at}", state=NodeState.IDLE) for at in range(2000))
+    async with serving(source) as ask:
+        _, headers, body = await ask("/nodes", headers={"Accept-Encoding": "br, gzip;q=0.5"})
+        assert headers["Content-Encoding"] == "gzip"
+        assert json.loads(gzip.decompress(body))["total"] == 2000
+        for refused in ("identity", "gzip;q=0"):
+            _, headers, _ = await ask("/nodes", headers={"Accept-Encoding": refused})
+            assert "Content-Encoding" not in headers
+
+
+# Edits
+
+
+async def test_an_edit_is_checked() -> None:
+    async with serving(Fake()) as ask:
+        assert (await ask("/configuration/check", "POST", json={"text": "good"}))[2] == {"isGood": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "status"),
+    [
+        (b"{", "application/json", 400),
+        (b'{"text": 1}', "application/json", 400),
+        (b'{"text": "", "more": 1}', "application/json", 400),
+        (b"text=x", "application/x-www-form-urlencoded", 415),
+        (b"x" * (1 << 20) + b"x", "application/json", 413),
+    ],
+)
+async def test_an_edit_that_is_none_is_refused(body: bytes, kind: str, status: int) -> None:
+    async with serving(Fake()) as ask:
+        found, _, told = await ask(
+            "/configuration/check", "POST", data=io.BytesIO(body), headers={"Content-Type": kind}
+        )
+        assert (found, told["status"]) == (status, status)
+
+
+# Streams
+
+
+async def test_events_are_sent_as_they_come_and_go_on_where_somebody_left_off() -> None:
+    source = Fake()
+    async with serving(source) as ask:
+        status, headers, body = await ask("/events", headers={"Last-Event-ID": "x-7"})
+        assert (status, headers["Content-Type"], body) == (
+            200,
+            "text/event-stream; charset=utf-8",
+            b"event: hello\n\n",
+        )
+    assert source.since == "x-7"
+
+
+async def test_more_streams_than_there_may_be_are_refused_until_one_ends() -> None:
+    turnstile = Turnstile(most=3, most_of_one=2)
+    async with serving(Fake(), turnstile=turnstile) as ask:
+        with contextlib.ExitStack() as stack:
+            for address in ("127.0.0.1 ", "127.0.0.1 ", "10.0.0.1 "):
+                stack.enter_context(turnstile.passed(address))
+            status, headers, told = await ask("/events")
+            assert (status, headers["Retry-After"]) == (503, "10")
+            assert "3 event streams are open already" in told["error"]
+        assert turnstile.inside == 0
+        with turnstile.passed("127.0.0.1 "), turnstile.passed("127.0.0.1 "):
+            assert "close some tabs" in (await ask("/events"))[2]["error"]
+            assert (await ask("/summary"))[0] == 200
+        assert (await ask("/events"))[0] == 200
+
+
+class Endless(Fake):
+    """Has always more to tell."""
+
+    async def next(self) -> bytes | None:
+        """Tell a lot."""
+        return b"x" * 65536
+
+
+async def test_who_never_reads_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes, "_READ_WITHIN", timedelta(milliseconds=50))
+    turnstile = Turnstile()
+    async with serving(Endless(), turnstile=turnstile) as ask:
+        url = URL(ask.base)  # type: ignore[attr-defined] # as above
+        reader, writer = await asyncio.open_connection(url.host, url.port, limit=1024)
+        writer.write(b"GET /api/v2/events HTTP/1.1\r\nHost: x\r\n\r\n")
+        await reader.readline()
+        assert turnstile.inside == 1
+        assert (await ask("/summary"))[0] == 200
+        await eventually(RealClock(), lambda: turnstile.inside == 0)
+        writer.close()
+
+
+class Silent(Fake):
+    """Has nothing to tell."""
+
+    async def next(self) -> bytes | None:
+        """Wait."""
+        await asyncio.Event().wait()
+        return None
+
+
+async def test_a_thousand_streams_are_contained_and_all_else_goes_on() -> None:
+    turnstile = Turnstile(most=50, most_of_one=20)
+    async with serving(Silent(), turnstile=turnstile) as ask, aiohttp.ClientSession() as session:
+        url = f"{ask.base}/api/v2/events"  # type: ignore[attr-defined] # as above
+        async with contextlib.AsyncExitStack() as stack:
+            for _ in range(20):
+                answer = await stack.enter_async_context(session.get(url))
+                assert answer.status == 200
+            for _ in range(20):
+                assert (await ask("/events"))[0] == 503
+            assert (await ask("/nodes"))[0] == 200
+            assert turnstile.inside == 20
+        await eventually(RealClock(), lambda: turnstile.inside == 0)
+
+
+async def test_a_server_that_ends_does_not_wait_for_those_who_look_on() -> None:
+    began = RealClock().monotonic()
+    async with aiohttp.ClientSession() as session, contextlib.AsyncExitStack() as stack:
+        async with serving(Silent()) as ask:
+            answer = await stack.enter_async_context(session.get(f"{ask.base}/api/v2/events"))  # type: ignore[attr-defined] # as above
+            assert answer.status == 200
+            assert (await ask("/events", "HEAD"))[0] == 404
+        assert RealClock().monotonic() - began < 3
+
+
+# Who does not lead
+
+
+class At:
+    """Leads at a known address."""
+
+    def __init__(self, base: str) -> None:
+        self._base = base
+
+    async def base(self) -> str:
+        """Where."""
+        return self._base
+
+
+async def test_a_follower_has_the_leader_answer_questions_edits_and_streams() -> None:
+    async with serving(Fake()) as leader, serving(None, leader=At(leader.base)) as ask:  # type: ignore[attr-defined] # as above
+        assert (await ask("/nodes?state=blocked"))[2]["nodes"][0]["name"] == "n2"
+        assert (await ask("/nodes/n9"))[0] == 404
+        assert (await ask("/configuration/check", "POST", json={"text": "good"}))[2] == {"isGood": True}
+        assert (await ask("/events"))[2] == b"event: hello\n\n"
+        _, headers, summary = await ask("/summary")
+        assert "isAsked" not in summary.get("leader", {})
+        assert (await leader("/summary"))[2]["leader"]["isAsked"]
+        assert (await ask("/summary", headers={"If-None-Match": headers["ETag"]}))[0] == 304
+
+
+async def test_if_nobody_leads_the_summary_says_so_and_all_else_is_a_problem() -> None:
+    async with serving(None) as ask:
+        status, _, told = await ask("/summary")
+        assert (status, told["banners"][0]["text"]) == (200, "nobody leads at the moment")
+        status, _, told = await ask("/nodes")
+        assert (status, told["error"]) == (503, "nobody leads at the moment")
+
+
+async def test_a_leader_that_is_gone_is_a_bad_gateway() -> None:
+    async with serving(None, leader=At(f"http://{LOCAL}:1")) as ask:
+        status, _, told = await ask("/nodes")
+        assert status == 502
+        assert "the leader does not answer" in told["error"]
+
+
+async def test_replicas_that_both_do_not_lead_do_not_ask_in_circles() -> None:
+    async with serving(None) as other, serving(None, leader=At(other.base)) as ask:  # type: ignore[attr-defined] # as above
+        status, _, told = await ask("/nodes")
+        assert (status, told["error"]) == (503, "this replica was asked as the leader, and does not lead")
+
+
+async def test_the_description_names_every_shape_that_is_referred_to() -> None:
+    async with serving(Fake()) as ask:
+        _, _, told = await ask("/openapi.json")
+    text = json.dumps(told)
+    named = set(told["components"]["schemas"])
+    assert {it.partition('"')[0] for it in text.split("#/components/schemas/")[1:]} <= named
+    assert told["openapi"] == "3.1.0"

@@ -1,0 +1,328 @@
+"""Attacks on the dashboard, against the running operator: they are refused or contained, and the operator goes on."""
+
+import asyncio
+import json
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from haulout.web.api import bodies
+from haulout.web.api.shapes import AuthMode
+from haulout.web.auth import door
+from haulout.web.auth.permissions import Impersonation
+from haulout.web.auth.settings import ProxySettings
+from support.builders import a_node
+from support.visited import LOCAL, OUR_PAGE, Place, visited
+
+pytestmark = pytest.mark.real_time
+
+READS = ("/summary", "/nodes", "/nodes/n1", "/notices", "/configuration", "/health", "/timeline", "/events")
+START = {"act": "start", "node": "n1"}
+
+
+async def assert_nothing_was_done(place: Place) -> None:
+    assert not place.api.objects("nodemaintenances")
+    assert (await place.ask("/nodes", token="vera")).status == 200, "those who may are still answered"
+
+
+async def test_nobody_is_told_anything_without_a_token_that_the_api_server_knows(tmp_path: Path) -> None:
+    shown = "Bearer wrong", "Basic dmVyYTp2ZXJh", "vera", "Bearer \xe9"
+    kept = "haulout-token=wrong", "haulout-token=a b"
+    wrong = [{"Authorization": it} for it in shown] + [{"Cookie": it} for it in kept]
+    forged = {"X-Forwarded-User": "olga", "X-Remote-User": "olga", "Impersonate-User": "olga"}
+    async with visited(tmp_path) as place:
+        for headers in ({}, *wrong, forged, {"X-Haulout-Forwarded": LOCAL}):
+            for path in READS[:3]:
+                answer = await place.ask(path, headers=headers)
+                assert (answer.status, list(answer.body)) == (401, ["error", "status"]), (path, headers)
+        for path in READS:
+            assert (await place.ask(path)).status == 401, path
+            assert (await place.ask(path, "HEAD")).status in (401, 404), path
+        assert (await place.ask("/configuration/check", "POST", json={"text": ""})).status == 401
+        for odd in ("//nodes", "/%6eodes", "/nodes/../nodes", "/nodes/", "/session/../nodes"):
+            assert b"n1" not in json.dumps((await place.ask(odd)).body, default=str).encode(), odd
+        async with place.session.get(f"{place.base}/api/v1/info") as info:
+            assert info.status == 401
+        assert (await place.act("")).status == 401
+        await assert_nothing_was_done(place)
+
+
+async def test_the_page_itself_and_who_asks_are_told_to_everybody(tmp_path: Path) -> None:
+    async with visited(tmp_path) as place:
+        assert (await place.ask("/session")).body == {"mode": "token"}
+        assert (await place.ask("/openapi.json")).status == 200
+        async with place.session.get(f"{place.base}/static/") as answer:
+            assert answer.status == 200
+            assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+
+
+async def test_everybody_does_what_their_role_says(tmp_path: Path) -> None:
+    async with visited(tmp_path) as place:
+        sessions = {name: (await place.ask("/session", token=name)).body for name in ("vera", "olga", "sam")}
+        assert {name: (it.get("mayRead", False), it.get("acts")) for name, it in sessions.items()} == {
+            "vera": (True, None),
+            "olga": (True, ["approve", "hold", "release", "start", "cancel"]),
+            "sam": (False, None),
+        }
+        refused = await place.ask("/nodes", token="sam")
+        assert (refused.status, refused.error) == (403, "sam may not get /haulout/dashboard")
+        for node in ("n1", "n9"):
+            answer = await place.act("sam", act="start", node=node)
+            assert (answer.status, answer.error) == (403, "sam may not get /haulout/dashboard"), "what there is, too"
+        refused = await place.act("vera", **START)
+        assert refused.status == 403
+        assert refused.error.startswith("vera may not do this: ")
+        assert 'User "vera" cannot create resource "nodemaintenances"' in refused.error
+        await assert_nothing_was_done(place)
+        done = await place.act("olga", **START)
+        assert (done.status, done.body["text"]) == (200, "Maintenance of n1 is ordered.")
+
+
+@pytest.mark.parametrize("acts", [Impersonation.WIDE, None])
+async def test_an_operator_that_may_not_act_in_peoples_names_says_so(
+    tmp_path: Path, acts: Impersonation | None
+) -> None:
+    async with visited(tmp_path, acts=acts) as place:
+        offered = (await place.ask("/session", token="olga")).body.get("acts", [])
+        answer = await place.act("olga", **START)
+        if acts is not None:
+            assert (answer.status, offered) == (200, ["approve", "hold", "release", "start", "cancel"])
+            return
+        assert (answer.status, offered) == (403, [])
+        assert "`haulout manifests --dashboard-acts` prints what to grant" in answer.error
+        await assert_nothing_was_done(place)
+
+
+async def test_a_browser_logs_in_acts_and_logs_out(tmp_path: Path) -> None:
+    async with visited(tmp_path) as place:
+        said = await place.ask("/session", "POST", json={"token": "olga"}, headers=OUR_PAGE)
+        cookie = said.headers["Set-Cookie"]
+        assert cookie == "haulout-token=olga; Max-Age=43200; HttpOnly; SameSite=Strict"
+        browser, csrf = await place.log_in("olga")
+        session = (await place.ask("/session", headers=browser)).body
+        assert (session["user"], session["csrf"]) == ("olga", csrf)
+        assert (await place.ask("/nodes", headers=browser)).status == 200
+        assert (await place.act("", headers={**browser, "X-Haulout-Csrf": csrf}, **START)).status == 200
+        out = await place.ask("/session", "DELETE", headers=browser)
+        assert out.headers.getall("Set-Cookie")[0].startswith("haulout-token=; Max-Age=0")
+
+
+async def test_a_cookie_does_not_travel_in_the_clear(tmp_path: Path) -> None:
+    async with visited(tmp_path) as place:
+        plain = {"Host": "haulout.example.com", "Origin": "http://haulout.example.com"}
+        answer = await place.ask("/session", "POST", json={"token": "olga"}, headers=plain)
+        assert (answer.status, "https" in answer.error) == (403, True)
+        assert "Set-Cookie" not in answer.headers
+        for safe in (
+            {"Host": "haulout.example.com"},
+            {"X-Forwarded-Proto": "https"},
+            {"Origin": "https://h.example.com"},
+        ):
+            more = {"X-Forwarded-Host": "h.example.com"}
+            answer = await place.ask("/session", "POST", json={"token": "olga"}, headers={**more, **safe})
+            assert answer.headers["Set-Cookie"].endswith("; Secure"), safe
+
+
+async def test_a_page_of_another_site_does_nothing(tmp_path: Path) -> None:
+    async with visited(tmp_path) as place:
+        browser, csrf = await place.log_in("olga")
+        cookie, proof = {"Cookie": browser["Cookie"]}, {"X-Haulout-Csrf": csrf}
+        host = place.base.removeprefix("http://")
+        elsewhere: list[dict[str, str]] = [
+            {"Sec-Fetch-Site": "cross-site"},
+            {"Sec-Fetch-Site": "same-site"},
+            {"Sec-Fetch-Site": "none"},
+            {"Origin": "https://evil.example.com"},
+            {"Origin": "null"},
+            {"Origin": f"http://{host}.evil.example.com"},
+            {"Origin": f"http://{host}@evil.example.com"},
+            {"Origin": "["},
+            {"Sec-Fetch-Site": "cross-site", "Origin": f"http://{host}"},
+        ]
+        for headers in elsewhere:
+            answer = await place.act("", headers={**cookie, **proof, **headers}, **START)
+            assert (answer.status, "another site" in answer.error) == (403, True), headers
+            answer = await place.ask("/session", "POST", json={"token": "olga"}, headers=headers)
+            assert (answer.status, "Set-Cookie" in answer.headers) == (403, False), headers
+        unproven: tuple[dict[str, str], ...] = (
+            {},
+            {"X-Haulout-Csrf": ""},
+            {"X-Haulout-Csrf": csrf[:-1]},
+            {"X-Haulout-Csrf": "0" * 64},
+        )
+        other = (await place.ask("/session", headers={"Cookie": "haulout-token=vera"})).body["csrf"]
+        for headers in (*unproven, {"X-Haulout-Csrf": other}):
+            answer = await place.act("", headers={**cookie, **OUR_PAGE, **headers}, **START)
+            assert (answer.status, "X-Haulout-Csrf" in answer.error) == (403, True), headers
+        form = aiohttp.FormData({"act": "start", "node": "n1"})
+        answer = await place.ask("/acts", "POST", data=form, headers={**cookie, **proof, **OUR_PAGE})
+        assert answer.status == 415
+        text = {**cookie, **proof, **OUR_PAGE, "Content-Type": "text/plain"}
+        assert (await place.ask("/acts", "POST", data=json.dumps(START), headers=text)).status == 415
+        preflight = {"Origin": "https://evil.example.com", "Access-Control-Request-Method": "POST"}
+        answer = await place.ask("/acts", "OPTIONS", headers=preflight)
+        assert not [it for it in answer.headers if it.lower().startswith("access-control-")]
+        await assert_nothing_was_done(place)
+
+
+async def test_only_a_proxy_that_is_known_says_who_asks(tmp_path: Path) -> None:
+    secret = tmp_path / "secret"
+    secret.write_text("correct horse battery\n", encoding="utf-8")
+    olga, shown = {"X-Forwarded-User": "olga"}, {"X-Haulout-Proxy-Secret": "correct horse battery"}
+    async with visited(tmp_path, AuthMode.PROXY, proxy=ProxySettings(secret_file=secret)) as place:
+        for forged in ({}, {"X-Haulout-Proxy-Secret": ""}, {"X-Haulout-Proxy-Secret": "correct horse"}):
+            assert (await place.ask("/nodes", headers={**olga, **forged})).status == 401, forged
+            assert (await place.act("", headers={**olga, **forged}, **START)).status == 401, forged
+        for nonsense in ("system:admin", "system:serviceaccount:kube-system:root"):
+            headers = {"X-Forwarded-User": nonsense, **shown}
+            assert (await place.ask("/nodes", headers=headers)).status == 401, nonsense
+        masters = {**olga, **shown, "X-Forwarded-Groups": "ops, system:masters"}
+        assert (await place.ask("/nodes", headers=masters)).status == 401
+        twice = [("X-Forwarded-User", "sam"), ("X-Forwarded-User", "olga"), *shown.items()]
+        async with place.session.get(f"{place.base}/api/v2/nodes", headers=twice) as answer:
+            assert answer.status == 401
+        assert (await place.ask("/nodes", headers={**olga, **shown})).status == 200
+        assert (await place.ask("/nodes", token="vera")).status == 200, "programs show tokens here, too"
+        assert (await place.act("", headers={**olga, **shown, **OUR_PAGE}, **START)).status == 403, "nothing is proven"
+        await assert_nothing_was_done(place)
+        session = await place.ask("/session", headers={**olga, **shown, **OUR_PAGE})
+        cookie = session.headers["Set-Cookie"].partition(";")[0]
+        proven = {**olga, **shown, **OUR_PAGE, "Cookie": cookie, "X-Haulout-Csrf": session.body["csrf"]}
+        assert (await place.act("", headers=proven | {"X-Forwarded-User": "vera"}, **START)).status == 403
+        assert (await place.act("", headers=proven, **START)).status == 200
+        secret.write_text("another one, in the next month", encoding="utf-8")
+        assert (await place.ask("/nodes", headers={**olga, **shown})).status == 401
+
+
+async def test_with_authentication_off_nobody_acts_whoever_they_say_they_are(tmp_path: Path) -> None:
+    async with visited(tmp_path, AuthMode.OFF) as place:
+        assert (await place.ask("/session", token="olga")).body == {"mode": "off", "mayRead": True}
+        assert (await place.ask("/nodes")).status == 200
+        for headers in ({}, {"X-Forwarded-User": "olga"}):
+            answer = await place.act("olga", headers=headers, **START)
+            assert (answer.status, "--dashboard-auth=off" in answer.error) == (403, True)
+        assert (await place.ask("/session", "POST", json={"token": "olga"})).status == 503
+        await assert_nothing_was_done(place)
+
+
+async def test_bodies_that_are_too_large_too_slow_or_nonsense_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bodies, "_SENT_WITHIN", timedelta(milliseconds=200))
+
+    async def slowly() -> object:
+        yield b'{"act": '
+        await asyncio.Event().wait()
+
+    async with visited(tmp_path) as place:
+        json_type = {"Content-Type": "application/json"}
+        cases: list[tuple[object, int]] = [
+            (b'{"act":"start","reason":"' + b"x" * (64 << 10) + b'"}', 413),
+            (b"[" * 60_000, 400),
+            (b'{"act":"start","node":"n1"', 400),
+            (b'{"act":"\xff"}', 400),
+            (b'{"act":"reboot","node":"n1"}', 400),
+            (b'{"act":"start","node":"n1","uid":"1"}', 400),
+            (b'{"act":"start","node":"../secrets"}', 400),
+            (b'{"act":"start","node":"<script>alert(1)</script>"}', 400),
+            (b'{"act":"start"}', 400),
+            (b'{"act":"start","node":"n1","profile":"os"}', 400),
+            (b'{"act":"cancel","node":"n1"}', 400),
+            (b'{"act":"cancel","maintenance":"a","notice":"b"}', 400),
+            (b'{"act":"start","node":"n1","reason":"\\u0000"}', 400),
+            (b'{"act":"start","node":"n9"}', 404),
+        ]
+        for body, status in cases:
+            answer = await place.ask("/acts", "POST", token="olga", data=body, headers=json_type)
+            assert answer.status == status, body
+        answer = await place.ask("/acts", "POST", token="olga", data=slowly(), headers=json_type)
+        assert answer.status == 408
+        huge = b'{"token":"' + b"x" * 5_000 + b'"}'
+        assert (await place.ask("/session", "POST", data=huge, headers=json_type)).status == 400
+        await assert_nothing_was_done(place)
+
+
+async def test_who_guesses_waits_and_those_who_are_known_do_not(tmp_path: Path) -> None:
+    async with visited(tmp_path) as place:
+        assert (await place.ask("/nodes", token="vera")).status == 200
+        statuses = [(await place.ask("/nodes", token=f"guess-{number}")).status for number in range(15)]
+        assert statuses == [401] * 10 + [429] * 5
+        answer = await place.ask("/session", "POST", json={"token": "guess"}, headers=OUR_PAGE)
+        assert (answer.status, 1 <= int(answer.headers["Retry-After"]) <= 6) == (429, True)
+        reviews = [it for it in place.client.transport.requests if it.request.path.endswith("/tokenreviews")]  # type: ignore[attr-defined] # of the sandbox
+        assert len(reviews) == 11
+        assert (await place.ask("/nodes", token="vera")).status == 200
+
+
+async def test_who_acts_without_end_waits(tmp_path: Path) -> None:
+    async with visited(tmp_path) as place:
+        statuses = [(await place.act("olga", act="start", node="n1")).status for _ in range(35)]
+        assert statuses.count(200) in range(30, 33)
+        answer = await place.act("olga", act="start", node="n1")
+        assert (answer.status, "olga" in answer.error, answer.headers["Retry-After"] in ("1", "2")) == (429, True, True)
+        assert (await place.act("vera", act="start", node="n2")).status == 403, "others do not wait for her"
+
+
+async def test_a_thousand_streams_and_slow_clients_stop_nothing(tmp_path: Path) -> None:
+    async with visited(tmp_path) as place, AsyncExitStack() as stack:
+        connector = aiohttp.TCPConnector(limit=0)
+        crowd = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+        vera = {"Authorization": "Bearer vera"}
+
+        async def look() -> int:
+            url = f"{place.base}/api/v2/events"
+            return (await stack.enter_async_context(crowd.get(url, headers=vera))).status
+
+        statuses = [status for _ in range(10) for status in await asyncio.gather(*(look() for _ in range(100)))]
+        assert statuses.count(200) == 20, "as many as one address may have"
+        assert set(statuses) <= {200, 429, 503}
+        for _ in range(100):  # who never ends a request
+            _, writer = await asyncio.open_connection(LOCAL, int(place.base.rpartition(":")[2]))
+            stack.callback(writer.close)
+            writer.write(b"POST /api/v2/acts HTTP/1.1\r\nHost: x\r\nX-A: ")
+        await place.until(lambda: place.vitals.source is not None)
+        done = await place.act("olga", **START)
+        assert done.status == 200
+        await place.until(lambda: place.api.get("nodemaintenances", "n1").get("status", {}).get("phase") == "Succeeded")
+
+
+async def test_whoever_looks_on_is_judged_again_after_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(door, "_JUDGED_AGAIN_AFTER", timedelta())
+    async with visited(tmp_path) as place:
+        told = await place.ask("/events", token="vera")
+        assert (told.status, told.body.startswith(b"event: hello")) == (200, True)
+
+
+async def test_scripts_in_names_labels_and_reasons_stay_text(tmp_path: Path) -> None:
+    script = "<script>alert(1)</script><img src=x onerror=alert(1)>"
+    node = a_node("n1")
+    node["metadata"]["annotations"] = {"example.com/note": script}
+    async with visited(tmp_path, nodes=[node]) as place:
+        assert (await place.act("olga", act="start", node="n1", reason=script)).status == 200
+        answer = await place.ask("/nodes/n1", token="vera")
+        assert answer.headers["Content-Type"].startswith("application/json")
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert (
+            (await place.ask("/nodes/%3Cscript%3E", token="vera"))
+            .headers["Content-Type"]
+            .startswith("application/json")
+        )
+        [order] = place.api.objects("nodemaintenances")
+        assert order["spec"]["reason"] == script
+        event = next(it for it in place.api.objects("events") if it["reason"] == "OrderedFromDashboard")
+        assert event["message"] == f"olga, from the dashboard: Maintenance of n1 is ordered. ({script})"
+
+
+async def test_no_token_is_ever_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("DEBUG")
+    async with visited(tmp_path) as place:
+        await place.log_in("olga")
+        for token in ("olga", "sesame-open"):
+            await place.ask("/nodes", token=token)
+            await place.ask("/nodes", headers={"Cookie": f"haulout-token={token}"})
+            await place.ask("/session", "POST", json={"token": token})
+        await place.ask("/session", "POST", json={"token": "sesame-open", "more": 1})
+    assert "sesame" not in caplog.text
