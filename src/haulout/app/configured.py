@@ -1,6 +1,7 @@
 """The configuration file of profiles while the operator runs: followed by every replica, used by the one that leads.
 
-The last good configuration stays in force while the file is broken or gone; both are said in the log.
+The last good configuration stays in force while the file is broken or gone; both are said in the log. Without any there
+is none until the file appears; what is done by default then is for `haulout.profiles.default` to say.
 """
 
 import asyncio
@@ -12,6 +13,7 @@ from pathlib import Path
 from haulout.core.clock import Clock
 from haulout.errors import ConfigErrors
 from haulout.profiles import config
+from haulout.profiles.config import Loaded
 from haulout.profiles.model import Configuration
 from haulout.profiles.plugins.registry import registries
 from haulout.profiles.watching import Change, Watched
@@ -21,15 +23,22 @@ log = logging.getLogger(__name__)
 USUAL = Path("config/maintenance.yaml")  # where the SAP maintenance-controller looks, from the working directory
 
 
-class Configured:
-    """A file, and what it said when it last made sense. Making one reads it; raises `ConfigErrors`."""
+_NOTHING = Configuration(requeue=timedelta(minutes=1), profiles={})
 
-    def __init__(self, path: Path, *, environ: Mapping[str, str], clock: Clock) -> None:
+
+class Configured:
+    """A file, and what it said when it last made sense. Making one reads it; raises `ConfigErrors`.
+
+    With `may_lack` there need not be a file yet.
+    """
+
+    def __init__(self, path: Path, *, environ: Mapping[str, str], clock: Clock, may_lack: bool = False) -> None:
         self.path = path
+        self.environ = environ
         self._watched = Watched(
             path, load=lambda data: config.load(data, registries(), environ, file=str(path)), clock=clock
         )
-        loaded = self._watched.start()
+        loaded = Loaded(_NOTHING) if may_lack and not path.exists() else self._watched.start()
         self.configuration: Configuration = loaded.configuration
         self.warnings = loaded.warnings
         self._news = asyncio.Event()
@@ -39,6 +48,21 @@ class Configured:
     def problem(self) -> ConfigErrors | None:
         """What is wrong with the file as it is now."""
         return self._watched.problem
+
+    @property
+    def newest(self) -> bytes | None:
+        """What the file says now; None: it is not there."""
+        return self._watched.newest
+
+    @property
+    def good(self) -> bytes | None:
+        """What the file said when it last made sense; None: it never did."""
+        return self._watched.good
+
+    @property
+    def is_there(self) -> bool:
+        """Tell whether there is, or was, a file that made sense."""
+        return self.configuration is not _NOTHING
 
     async def run(self) -> None:
         """Follow the file, until cancelled."""
@@ -62,7 +86,7 @@ class Configured:
         return lambda: self._readers.remove(read)
 
     async def has_profiles(self) -> None:
-        """Return when there is anything to do for profiles: a file may have a budget and nothing else."""
+        """Return when the file has profiles: it may have a budget and nothing else."""
         there = asyncio.Event()
         end = self.subscribe(lambda it: there.set() if it.profiles else None)
         try:
@@ -70,12 +94,14 @@ class Configured:
         finally:
             end()
 
-    def _change(self, change: Change) -> None:
+    def _change(self, change: Change[Loaded]) -> None:
+        is_first = not self.is_there
         self.configuration = change.loaded.configuration
         for read in tuple(self._readers):
             read(self.configuration)
         self.warnings = change.loaded.warnings
-        log.info("%s is in force: %s", self.path, "; ".join(change.differences) or "nothing that matters changed")
+        otherwise = "there was none before" if is_first else "nothing that matters changed"
+        log.info("%s is in force: %s", self.path, "; ".join(change.differences) or otherwise)
         for warning in self.warnings:
             log.warning("%s", warning)
         self._news.set()
@@ -83,14 +109,10 @@ class Configured:
     def _complain(self, problem: ConfigErrors) -> None:
         for each in problem.errors:
             log.error("%s", each)
-        log.error("%s makes no sense any more: going on by what it said before", self.path)
+        now = "going on by what it said before" if self.is_there else "going on as if it were not there"
+        log.error("%s makes no sense: %s", self.path, now)
         self._news.set()
 
     def _restored(self) -> None:
         log.info("%s makes sense again", self.path)
         self._news.set()
-
-
-def usual_path() -> Path | None:
-    """Return the file that is used if none is named; None if there is no such file."""
-    return USUAL if USUAL.is_file() else None

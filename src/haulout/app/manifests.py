@@ -9,23 +9,24 @@ from dataclasses import dataclass
 
 import yaml
 
-from haulout.app import needs
+from haulout.app import daemon, needs, workload
+from haulout.app.workload import NAME
 from haulout.history import record
 from haulout.history.record import MAINTENANCE_RECORDS
+from haulout.kinds import machinemaintenance, notice
+from haulout.kinds.notice import MAINTENANCE_NOTICES
 from haulout.kube import access
 from haulout.kube.objects import RawObject
+from haulout.kubernikus.settings import Settings as KubernikusSettings
 from haulout.maintenance import lease, resource
 from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.profiles.model import Configuration
-from haulout.web import health, info, registration
+from haulout.web import guarded, registration
+from haulout.web.api.shapes import AuthMode
+from haulout.web.auth.permissions import Impersonation, roles_for_people
 
-NAME = "haulout"
-CONFIGURATION = "haulout-profiles"  # a ConfigMap that there may be, with maintenance.yaml in it
-_LABELS = {"app.kubernetes.io/name": NAME, **registration.PODS}
-_SELECTOR = {"app.kubernetes.io/name": NAME}
-# Memory that many connections needed for a moment goes back to the machine; without, a fifth of it is kept.
-FRUGAL = {"MALLOC_ARENA_MAX": "1", "MALLOC_TRIM_THRESHOLD_": "131072"}
 _RBAC = "rbac.authorization.k8s.io/v1"
+_READ = ["get", "list", "watch"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,31 +36,71 @@ class Installation:
     image: str
     namespace: str = NAME
     lease_namespace: str = lease.NAMESPACE
-    replicas: int = 2
+    replicas: int = workload.REPLICAS
     configuration: Configuration | None = None  # of profiles; None: it is not known yet
+    machines: bool = False  # of OpenShift: these are replaced
+    kubernikus: KubernikusSettings | None = None  # how its nodes are seen to; None: they are not of Kubernikus
+    esx: bool = False  # hosts: nodes on these are seen to
+    aws_secret: str = ""  # NAMESPACE/NAME of a Secret with the keys of AWS, if there is one
+    dashboard: AuthMode = AuthMode.OFF  # how it knows who asks
+    acts: Impersonation | None = None  # how people act from it, if they do
+    agent: bool = False  # one on each node, for clouds that tell only the machine itself
+    handler_namespace: str = ""  # where the OCI Node Maintenance Handler has CronJobs that are taken over, if any
 
 
-def definitions() -> list[RawObject]:
+def definitions(*, with_machines: bool = False) -> list[RawObject]:
     """Return the CustomResourceDefinitions."""
-    return [yaml.safe_load(resource.definition()), record.definition()]
+    of_machines = [machinemaintenance.definition()] if with_machines else []
+    return [resource.definition(), record.definition(), notice.definition(), *of_machines]
 
 
 def permissions(wanted: Installation) -> list[RawObject]:
     """Return the roles of the operator, and of people."""
     subject = {"kind": "ServiceAccount", "namespace": wanted.namespace, "name": NAME}
     needed = needs.permissions(
-        namespace=wanted.namespace, lease_namespace=wanted.lease_namespace, configuration=wanted.configuration
+        namespace=wanted.namespace,
+        lease_namespace=wanted.lease_namespace,
+        configuration=wanted.configuration,
+        with_machines=wanted.machines,
+        kubernikus_settings=wanted.kubernikus,
+        with_esx=wanted.esx,
+        aws_secret=wanted.aws_secret,
+        handler_namespace=wanted.handler_namespace,
+        acts=wanted.acts,
     )
-    return [*access.roles(NAME, needed, subject), *_for_people()]
+    return [*access.roles(NAME, needed, subject), *for_people()]
 
 
 def everything(wanted: Installation) -> list[RawObject]:
     """Return all of it, in the order in which it is to be applied."""
-    namespaces = [_namespace(name) for name in dict.fromkeys((wanted.namespace, wanted.lease_namespace))]
-    metadata = {"name": NAME, "namespace": wanted.namespace}
-    account: RawObject = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
-    webhook = registration.manifests(namespace=wanted.namespace)
-    return [*definitions(), *namespaces, account, *permissions(wanted), _deployment(wanted, metadata), *webhook]
+    own = (wanted.namespace, wanted.lease_namespace, *((machinemaintenance.NAMESPACE,) if wanted.machines else ()))
+    namespaces = [_namespace(name) for name in dict.fromkeys(own)]
+    account: RawObject = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": NAME, "namespace": wanted.namespace},
+    }
+    crds = definitions(with_machines=wanted.machines)
+    agents = daemon.everything(wanted.image, wanted.namespace) if wanted.agent else []
+    return [*crds, *namespaces, account, *permissions(wanted), *operator(wanted), *agents]
+
+
+def operator(wanted: Installation) -> list[RawObject]:
+    """Return the operator itself, and how it is reached."""
+    where = wanted.namespace
+    deployment = workload.deployment(
+        image=wanted.image,
+        namespace=where,
+        replicas=wanted.replicas,
+        lease_namespace=wanted.lease_namespace,
+        variables={"HAULOUT_AWS_SECRET": wanted.aws_secret, "WD_NAMESPACE": wanted.handler_namespace},
+    )
+    services = [workload.dashboard_service(where), workload.metrics_service(where)]
+    deployment = workload.with_dashboard(deployment, wanted.dashboard)
+    deployment = deployment if wanted.kubernikus is None else workload.with_kubernikus(deployment)
+    if wanted.esx:
+        deployment = workload.with_esx(deployment)
+    return [deployment, workload.disruption_budget(where), *services, *registration.manifests(namespace=where)]
 
 
 def as_yaml(objects: Iterable[RawObject]) -> str:
@@ -73,98 +114,34 @@ class _Plain(yaml.SafeDumper):
         return True
 
 
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    """Write what has several lines as it is."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Plain.add_representer(str, _text)
+
+
 def _namespace(name: str) -> RawObject:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
-def _for_people() -> list[RawObject]:
-    """Return the roles that the Node Maintenance Operator ships for its users, and one to read the history."""
-    group, plural = NODE_MAINTENANCES.group, NODE_MAINTENANCES.plural
-    read = ["get", "list", "watch"]
-    allowed = {
-        "nodemaintenance-editor-role": [*read, "create", "delete", "patch", "update"],
-        "nodemaintenance-viewer-role": read,
-    }
-    about_maintenances = {
-        name: [
-            {"apiGroups": [group], "resources": [plural], "verbs": verbs},
-            {"apiGroups": [group], "resources": [f"{plural}/status"], "verbs": ["get"]},
+def for_people() -> list[RawObject]:
+    """Return the roles that the Node Maintenance Operator ships for its users, and such for what is ours."""
+    rules = {
+        f"{kind}-{role}-role": [
+            {"apiGroups": [of.group], "resources": [of.plural], "verbs": verbs},
+            {"apiGroups": [of.group], "resources": [f"{of.plural}/status"], "verbs": ["get"]},
         ]
-        for name, verbs in allowed.items()
+        for kind, of in (("nodemaintenance", NODE_MAINTENANCES), ("maintenancenotice", MAINTENANCE_NOTICES))
+        for role, verbs in (("editor", [*_READ, "create", "delete", "patch", "update"]), ("viewer", _READ))
     }
-    history = {"apiGroups": [MAINTENANCE_RECORDS.group], "resources": [MAINTENANCE_RECORDS.plural], "verbs": read}
-    return [
-        {"apiVersion": _RBAC, "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules}
-        for name, rules in {**about_maintenances, "maintenancerecord-viewer-role": [history]}.items()
+    rules["maintenancerecord-viewer-role"] = [
+        {"apiGroups": [MAINTENANCE_RECORDS.group], "resources": [MAINTENANCE_RECORDS.plural], "verbs": _READ}
     ]
-
-
-def _deployment(wanted: Installation, metadata: RawObject) -> RawObject:
-    pod: RawObject = {
-        "serviceAccountName": NAME,
-        "priorityClassName": "system-cluster-critical",
-        "terminationGracePeriodSeconds": 30,
-        "securityContext": {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-        "affinity": _apart_from_each_other(),
-        "tolerations": [
-            {"key": f"node-role.kubernetes.io/{role}", "operator": "Exists", "effect": effect}
-            for role, effect in (
-                ("master", "NoSchedule"),
-                ("control-plane", "NoSchedule"),
-                ("infra", "NoSchedule"),
-                ("infra", "NoExecute"),
-            )
-        ],
-        "containers": [_container(wanted)],
-        "volumes": [
-            {"name": "tmp", "emptyDir": {}},
-            {"name": "config", "configMap": {"name": CONFIGURATION, "optional": True}},
-        ],
-    }
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": metadata | {"labels": _LABELS},
-        "spec": {
-            "replicas": wanted.replicas,
-            "selector": {"matchLabels": _SELECTOR},
-            "template": {"metadata": {"labels": _LABELS}, "spec": pod},
-        },
-    }
-
-
-def _container(wanted: Installation) -> RawObject:
-    return {
-        "name": NAME,
-        "image": wanted.image,
-        "args": ["run"],
-        "env": [
-            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
-            {"name": "LEASE_NAMESPACE", "value": wanted.lease_namespace},
-            *({"name": name, "value": value} for name, value in FRUGAL.items()),
-        ],
-        "ports": [
-            {"name": "webhook", "containerPort": registration.PORT},
-            {"name": "health", "containerPort": health.PORT},
-            {"name": "metrics", "containerPort": info.PORT},
-        ],
-        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "initialDelaySeconds": 15},
-        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "initialDelaySeconds": 2},
-        "workingDir": "/",  # from where config/maintenance.yaml is found
-        "volumeMounts": [
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - in the container, and its own
-            {"name": "config", "mountPath": "/config", "readOnly": True},
-        ],
-        "resources": {"requests": {"cpu": "20m", "memory": "80Mi"}, "limits": {"memory": "200Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
-
-
-def _apart_from_each_other() -> RawObject:
-    term = {"labelSelector": {"matchLabels": _SELECTOR}, "topologyKey": "kubernetes.io/hostname"}
-    preferred = [{"weight": 100, "podAffinityTerm": term}]
-    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    rules |= roles_for_people()
+    rules[guarded.READER_ROLE] = [{"nonResourceURLs": [guarded.PATH], "verbs": ["get"]}]
+    return [
+        {"apiVersion": _RBAC, "kind": "ClusterRole", "metadata": {"name": name}, "rules": allowed}
+        for name, allowed in rules.items()
+    ]

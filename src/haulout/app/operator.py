@@ -3,8 +3,10 @@
 It leads under the name that the Node Maintenance Operator leads under, so that an old one in the same namespace and a
 new one never work at once.
 
-With a configuration of profiles it sees to these as well: see `haulout.app.profiles`. Should that part break it is
-started again by itself, and maintenances go on.
+With a configuration of profiles it sees to these as well (`haulout.app.profiles`), and beside them to nodes of
+Kubernikus (`haulout.app.kubernikus`) and to nodes on ESX hosts (`haulout.app.esx`) if there are files about these; to
+maintenance notices (`haulout.app.notices`) and Machines (`haulout.app.machines`) wherever they are installed. Should
+one of these parts break it is started again by itself, and all else goes on.
 
 A leader whose own node is to be drained, on whoever's behalf, gives way first: it would evict itself in the middle of
 its work. If nobody else comes forward it goes on, and its successor, which must start somewhere else, continues.
@@ -12,21 +14,33 @@ its work. If nobody else comes forward it goes on, and its successor, which must
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from haulout.app.announcing import Announcer
-from haulout.app.exposing import exposed
+from haulout.app.esx import Esx, see_to_esx
+from haulout.app.exposing import guard_metrics
+from haulout.app.facing import face_viewers
+from haulout.app.kubernikus import Kubernikus, see_to_kubernikus
+from haulout.app.machines import Machines, see_to_machines
 from haulout.app.names import LEADER_LEASE
-from haulout.app.profiles import Profiles, see_to_profiles
+from haulout.app.notices import Notices, see_to_notices
+from haulout.app.parts import until_handed_over
+from haulout.app.profiles import Beside, Profiles, see_to_profiles
+from haulout.app.serving import ReplicaSettings, serving
 from haulout.app.vitals import Vitals
+from haulout.budget.limits import NO_BUDGET
 from haulout.budget.line import Line
+from haulout.core.clock import Clock
+from haulout.drain.tallies import ESX, KUBERNIKUS, ORDER, PROFILE
 from haulout.errors import HandOver, KubeError, LeadershipLost
 from haulout.history.keeper import Keeper
+from haulout.kinds.notice import MaintenanceNotice
+from haulout.kinds.openshift import MACHINE_OF_NODE
 from haulout.kube import leases
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
@@ -36,7 +50,8 @@ from haulout.kube.objects import Node
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance.controller import Controller, Settings
 from haulout.maintenance.sight import node_cache
-from haulout.web import health
+from haulout.notices.controller import By
+from haulout.web.api.sight import Sight
 from haulout.web.listening import Address
 from haulout.web.wishes import WebhookSettings
 
@@ -52,68 +67,80 @@ _LOOKED_FOR_EVERY = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OperatorSettings:
+class OperatorSettings(ReplicaSettings):
     """Where and as whom the operator runs."""
 
-    namespace: str
-    identity: str
     node: str = ""  # on which this process runs; empty: on none of the cluster
     lease_namespace: str = node_lease.NAMESPACE
     guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift
     webhook: WebhookSettings | None = None  # None: others serve it, or nobody does
-    health_port: int | None = None
-    metrics: Address | None = None  # where metrics and the API are served, if at all
-    lingers: timedelta = timedelta()  # how long these are served at the end, until they were read once more
+    guarded_metrics: Address | None = None  # where metrics are served over HTTPS, with the webhook's certificate
 
 
 async def run_operator(
-    client: Client, settings: OperatorSettings, *, profiles: Profiles | None = None, vitals: Vitals | None = None
+    client: Client,
+    settings: OperatorSettings,
+    *,
+    profiles: Profiles | None = None,
+    notices: Notices | None = None,
+    machines: Machines | None = None,
+    kubernikus: Kubernikus | None = None,
+    esx: Esx | None = None,
+    vitals: Vitals | None = None,
 ) -> None:
-    """Serve what every replica serves, and stand for leadership; until cancelled. `vitals` learn how it goes."""
+    """Serve what every replica serves, and stand for leadership; until cancelled. `vitals` learn how it goes.
+
+    Without `notices` it listens to no cloud, and sees to the notices that people and others write.
+    """
     webhook = None if settings.webhook is None else _webhook(client, settings.webhook)
-    vitals = vitals or Vitals()
-    vitals.profiles, vitals.webhook = profiles, webhook
+    vitals, notices = vitals or Vitals(), notices or Notices()
+    vitals.profiles, vitals.notices, vitals.webhook = profiles, notices, webhook
+    vitals.machines, vitals.client = machines or vitals.machines, client
+    vitals.kubernikus = kubernikus or vitals.kubernikus
+    vitals.esx = esx or vitals.esx
+    if profiles is not None:
+        profiles.meter = vitals.drains.of(PROFILE)
     async with AsyncExitStack() as stack:
         # Before the group, which would wrap what is wrong with a port; and so they answer until all else has ended.
-        if settings.health_port is not None:
-            checks = health.serving(
-                vitals.unready, troubles=vitals.troubles, told=vitals.told, port=settings.health_port
-            )
-            await stack.enter_async_context(checks)
-        if settings.metrics is not None:
-            serving = exposed(
-                client,
-                vitals,
-                at=settings.metrics,
-                namespace=settings.namespace,
-                identity=settings.identity,
-                lingers=settings.lingers,
-            )
-            await stack.enter_async_context(serving)
+        await stack.enter_async_context(serving(client, vitals, settings))
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if webhook is not None:
             group.create_task(webhook.run())
+            if settings.guarded_metrics is not None:
+                group.create_task(guard_metrics(client, vitals, webhook.presented, at=settings.guarded_metrics))
         if profiles is not None:
             group.create_task(profiles.reading.run(profiles.configured.run, client=client))
-        await stand(client, settings, profiles=profiles, vitals=vitals)
+        await stand(client, settings, profiles=profiles, notices=notices, vitals=vitals)
 
 
 def _webhook(client: Client, settings: WebhookSettings) -> "Webhook":
-    from haulout.web.webhook import Webhook  # its library for certificates takes eight megabytes
+    from haulout.web.webhook import Webhook  # not all serve one
 
     return Webhook(client, settings)
 
 
 async def stand(
-    client: Client, settings: OperatorSettings, *, profiles: Profiles | None = None, vitals: Vitals | None = None
+    client: Client,
+    settings: OperatorSettings,
+    *,
+    profiles: Profiles | None = None,
+    notices: Notices | None = None,
+    vitals: Vitals | None = None,
 ) -> None:
-    """Stand for leadership and, as the leader, see to maintenances and profiles; until cancelled."""
-    vitals = vitals or Vitals()
+    """Stand for leadership and, as the leader, see to maintenances, notices, Machines and profiles; until cancelled."""
+    vitals, notices = vitals or Vitals(), notices or Notices()
     own_node = settings.node
     while True:
         election = LeaderElection(client, name=LEADER_LEASE, namespace=settings.namespace, identity=settings.identity)
         try:
-            lead = partial(_lead, settings=settings, own_node=own_node, profiles=profiles)
+            lead = partial(
+                _lead,
+                settings=settings,
+                own_node=own_node,
+                profiles=profiles,
+                notices=notices,
+                vitals=vitals,
+            )
             await election.run(partial(_noting, vitals, lead))
         except LeadershipLost as error:
             log.warning("%s; standing again", error)
@@ -130,8 +157,18 @@ async def _noting(vitals: Vitals, lead: Callable[[Client], Awaitable[None]], cli
         vitals.leads = False
 
 
-async def _lead(client: Client, *, settings: OperatorSettings, own_node: str, profiles: Profiles | None) -> None:
+async def _lead(
+    client: Client,
+    *,
+    settings: OperatorSettings,
+    own_node: str,
+    profiles: Profiles | None,
+    notices: Notices,
+    vitals: Vitals,
+) -> None:
     events = EventRecorder(client, instance=settings.identity, controller=_REPORTER)
+    about_notices = EventRecorder(client, instance=settings.identity)
+    announcer = Announcer(client, events, settings.namespace)
     how = Settings(
         lease_namespace=settings.lease_namespace,
         own_node=own_node,
@@ -140,35 +177,110 @@ async def _lead(client: Client, *, settings: OperatorSettings, own_node: str, pr
     )
     nodes = node_cache(client)  # one copy for all: they are what takes the most room
     history, line = Keeper(client), Line()
-    controller = Controller(client, events=events, settings=how, nodes=nodes, history=history, line=line)
+    meter = vitals.drains.of(ORDER)
+    controller = Controller(client, events=events, settings=how, nodes=nodes, history=history, line=line, meter=meter)
     async with AsyncExitStack() as stack:
+        stack.enter_context(vitals.leading(controller, nodes))
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        beside = [group.create_task(it) for it in (events.run(), history.run(), _endless(nodes))]
-        works = [group.create_task(_until_handed_over(controller.run()))]
+        running = events.run(), about_notices.run(), history.run(), nodes.run()
+        beside = [group.create_task(it) for it in running]
+        noticing = see_to_notices(
+            client,
+            notices,
+            events=about_notices,
+            nodes=nodes,
+            announcer=announcer,
+            by=By() if profiles is None else _by(profiles, vitals.machines, client.clock),
+        )
+        who = settings.identity
+        replacing = see_to_machines(client, vitals.machines, identity=who, nodes=nodes, announcer=announcer)
+        sight = Sight(
+            clock=client.clock,
+            nodes=nodes,
+            maintenances=controller.maintenances,
+            line=line,
+            profiles=lambda: None if profiles is None else profiles.controller,
+            notices=lambda: notices.controller,
+            budget=lambda: NO_BUDGET if profiles is None else profiles.configured.configuration.budget,
+        )
+        beside.append(
+            group.create_task(
+                face_viewers(
+                    client,
+                    vitals,
+                    sight,
+                    namespace=settings.namespace,
+                    identity=who,
+                    cluster=settings.cluster,
+                    history=history,
+                )
+            )
+        )
+        works = [group.create_task(until_handed_over(it)) for it in (controller.run(), noticing, replacing)]
+        integrations = _integrations(vitals, identity=who, nodes=nodes, announcer=announcer, own_node=own_node)
+        if profiles is None:
+            works += [group.create_task(until_handed_over(it(client))) for it in integrations]
+        else:
+            profiles.beside = integrations
         if profiles is not None:
             stack.callback(profiles.configured.subscribe(lambda it: controller.use(it.budget)))
-            announcer = Announcer(client, events, settings.namespace)
-            seeing = _see_to(client, profiles, settings, own_node=own_node, announcer=announcer, nodes=nodes, line=line)
-            works.append(group.create_task(_until_handed_over(seeing)))
+            seeing = _see_to(
+                client,
+                profiles,
+                settings,
+                own_node=own_node,
+                announcer=announcer,
+                nodes=nodes,
+                line=line,
+                noticed=notices.first,
+            )
+            works.append(group.create_task(until_handed_over(seeing)))
         try:
             done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
         finally:
             for work in works:
                 work.cancel()
             await asyncio.wait(works)
-            await asyncio.gather(history.flush(_LAST_WORDS), events.flush(_LAST_WORDS))
+            await asyncio.gather(*(it.flush(_LAST_WORDS) for it in (history, events, about_notices)))
             for it in beside:
                 it.cancel()
     raise done.pop().result()
 
 
-async def _until_handed_over(work: Coroutine[Any, Any, None]) -> HandOver:
-    """Do what has no end but this one; its errors end the leader."""
-    try:
-        await work
-    except HandOver as error:
-        return error
-    raise RuntimeError("a part of the operator has ended, and nobody told it to")
+def _integrations(
+    vitals: Vitals, *, identity: str, nodes: Cache[Node], announcer: Announcer, own_node: str
+) -> tuple[Beside, ...]:
+    """Return what the SAP maintenance-controller does beside profiles, where that is configured."""
+    found: list[Beside] = []
+    if vitals.kubernikus is not None:
+        vitals.kubernikus.meter = vitals.drains.of(KUBERNIKUS)
+        found.append(
+            partial(
+                see_to_kubernikus,
+                kubernikus=vitals.kubernikus,
+                identity=identity,
+                nodes=nodes,
+                announcer=announcer,
+                own_node=own_node,
+            )
+        )
+    if vitals.esx is not None:
+        vitals.esx.meter = vitals.drains.of(ESX)
+        found.append(
+            partial(see_to_esx, esx=vitals.esx, identity=identity, nodes=nodes, announcer=announcer, own_node=own_node)
+        )
+    return tuple(found)
+
+
+def _by(profiles: Profiles, machines: Machines, clock: Clock) -> By:
+    """Return what is done about notices: by profiles, and by replacing Machines."""
+
+    def is_minded(node: Node, notice: MaintenanceNotice) -> bool:
+        is_replaced = machines.controller is not None and MACHINE_OF_NODE in node.metadata.annotations
+        return is_replaced or profiles.minds(node, notice)
+
+    calendar = partial(profiles.suitable_start, clock=clock)
+    return By(calendar=calendar, lead_of=profiles.lead_time, is_minded=is_minded)
 
 
 async def _see_to(
@@ -180,6 +292,7 @@ async def _see_to(
     announcer: Announcer,
     nodes: Cache[Node],
     line: Line,
+    noticed: asyncio.Event,
 ) -> None:
     async def work() -> None:
         await see_to_profiles(
@@ -190,16 +303,13 @@ async def _see_to(
             own_node=own_node,
             nodes=nodes,
             line=line,
+            noticed=noticed,
         )
 
     async def tell(note: str) -> None:
         await announcer.warn(note, reason="ProfilesBroke", action="SeeToProfiles")
 
     await profiles.part.run(work, client=client, tell=tell)
-
-
-async def _endless(nodes: Cache[Node]) -> None:
-    await nodes.run()
 
 
 async def _has_successor(client: Client, settings: OperatorSettings) -> bool:

@@ -8,8 +8,9 @@ A part that breaks has a defect, or meets what nobody thought of. It is logged w
 """
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from datetime import timedelta
+from typing import Any
 
 from haulout.core import duration
 from haulout.core.backoff import Backoff
@@ -76,3 +77,12 @@ def _causes(error: BaseException) -> list[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         return [cause for each in error.exceptions for cause in _causes(each)]
     return [error]
+
+
+async def until_handed_over(work: Coroutine[Any, Any, None]) -> HandOver:
+    """Do what has no end but this one; its errors end the leader."""
+    try:
+        await work
+    except HandOver as error:
+        return error
+    raise RuntimeError("a part of the operator has ended, and nobody told it to")

@@ -6,34 +6,45 @@ profiles only while it has that too. So either of the two old operators can stil
 its part of the work until it is gone, and Haulout does the other. They are taken in this order and only by the leader,
 so that replicas cannot hold one each.
 
+Where the file has no profiles they wait for the first notice (`haulout.profiles.default`), and take no lease before;
+unless there is something `beside` them that a SAP maintenance-controller would do as well.
+
 A SAP maintenance-controller that runs without `--enable-leader-election` holds no lease, and cannot be noticed.
 """
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
+from typing import Any
 
 from haulout.app.announcing import Announcer
 from haulout.app.configured import Configured
 from haulout.app.names import PROFILES_LEASE
-from haulout.app.parts import Part
+from haulout.app.parts import Part, until_handed_over
 from haulout.app.rights import ASKED_EVERY, Rights
 from haulout.budget.line import Line
+from haulout.core.clock import Clock
+from haulout.core.metering import Tally
+from haulout.drain.tallies import Meter
 from haulout.errors import HandOver, LeadershipLost
 from haulout.history.keeper import Keeper
+from haulout.kinds.notice import MaintenanceNotice
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.leader import LeaderElection
 from haulout.kube.objects import Node, RawObject
+from haulout.profiles import default
+from haulout.profiles.answers import Answers
+from haulout.profiles.calendar import lead_time, suitable_start
 from haulout.profiles.controller import Controller, Settings
 from haulout.profiles.info import as_json
 from haulout.profiles.plugin import Outside, State
 from haulout.profiles.surroundings import Surroundings
-from haulout.profiles.tallies import CONTROLLER, Tallies, Tally
+from haulout.profiles.tallies import CONTROLLER, Tallies
 from haulout.profiles.telling import Teller
 from haulout.profiles.words import counted
 
@@ -44,6 +55,10 @@ _LAST_WORDS = timedelta(seconds=2)
 _STANDS_AGAIN_AFTER = timedelta(seconds=1)
 
 
+Beside = Callable[[Client], Coroutine[Any, Any, None]]
+"""Does something that a SAP maintenance-controller does beside profiles; until cancelled."""
+
+
 @dataclass(slots=True)
 class Profiles:
     """What profiles need: their configuration, and the way to the outside; and what is known while they are seen to."""
@@ -52,6 +67,12 @@ class Profiles:
     outside: Outside
     tallies: Tallies = field(default_factory=Tallies)
     controller: Controller | None = None  # while we see to them, and not another
+    is_idle: bool = False  # we would see to them, if there were anything to do
+    answers: Answers | None = None  # of the outside, the same
+    surroundings: Surroundings | None = None  # the same
+    rights: Rights | None = None  # the same
+    meter: Meter | None = None  # counts drains
+    beside: tuple[Beside, ...] = ()  # what else that controller would do
     part: Part = field(default_factory=partial(Part, "profiles"))
     reading: Part = field(default_factory=partial(Part, "following the configuration"))
 
@@ -63,11 +84,32 @@ class Profiles:
         nodes = (f"nothing is done about {counted(left, 'node')}: /api/v1/info says why",) if left else ()
         return (*(it.trouble for it in (self.part, self.reading) if it.trouble), *config, *nodes)
 
+    def suitable_start(self, node: Node, notice: MaintenanceNotice, *, clock: Clock) -> datetime | None:
+        """Return when an announced maintenance suits the windows of profiles; None: nobody minds or can tell."""
+        if self.answers is None:
+            return None
+        profiles = self.configured.configuration.profiles
+        return suitable_start(node, notice, profiles, answer=self.answers.known, now=clock.now())
+
+    def lead_time(self, node: Node, notice: MaintenanceNotice) -> timedelta | None:
+        """Return how long before its start a node is taken out of service; None: as without a configuration."""
+        return lead_time(node, notice, self.configured.configuration.profiles)
+
+    def minds(self, node: Node, notice: MaintenanceNotice) -> bool:
+        """Tell whether a profile empties the node for a maintenance; the default one does for all."""
+        return not self.configured.configuration.profiles or self.lead_time(node, notice) is not None
+
     def infos(self) -> list[RawObject] | None:
         """Return what `/api/v1/info` answers; None while another sees to profiles."""
         if self.controller is None:
-            return None
+            return [] if self.is_idle else None
         return as_json(self.controller.info.all(), label_filter=self.configured.configuration.label_filter)
+
+    @property
+    def waiting(self) -> int:
+        """How many nodes pass all checks of a profile, and wait for room."""
+        known = () if self.controller is None else self.controller.info.all()
+        return sum(any(way.veto for it in node.reports for way in it.transitions) for node in known)
 
     def counted(self) -> Iterator[Tally]:
         """Yield all numbers, as they are now."""
@@ -79,7 +121,7 @@ class Profiles:
             known = list(controller.info.all())
             tallies.depth.set(CONTROLLER, CONTROLLER, to=controller.due)
             tallies.troubled.set(to=sum(bool(it.problem) for it in known))
-            for profile in self.configured.configuration.profiles:
+            for profile in controller.profiles:
                 for state in State:
                     tallies.nodes.set(profile, state, to=0)
             for it in known:
@@ -97,15 +139,19 @@ async def see_to_profiles(
     own_node: str = "",
     nodes: Cache[Node] | None = None,
     line: Line | None = None,
+    noticed: asyncio.Event | None = None,
 ) -> None:
     """See to profiles whenever no SAP maintenance-controller does; until cancelled.
 
-    `nodes` is a copy of them that somebody else keeps up to date, `line` are orders that go first. Raises `HandOver`
-    when a profile is about to drain `own_node`, on which this process runs.
+    `nodes` is a copy of them that somebody else keeps up to date, `line` are orders that go first, `noticed` is set
+    once there is a notice. Raises `HandOver` when a profile is about to drain `own_node`, on which this process runs.
     """
-    await profiles.configured.has_profiles()
+    wanted = partial(_until_wanted, profiles, nodes=nodes, noticed=noticed)
+    if not profiles.beside:
+        await wanted()
     settings = Settings(namespace=namespace, own_node=own_node)
-    lead = partial(_lead, profiles=profiles, settings=settings, identity=identity, nodes=nodes, line=line)
+    see = partial(_see_to, profiles=profiles, settings=settings, identity=identity, nodes=nodes, line=line)
+    lead = partial(_lead, profiles=profiles, wanted=wanted, see=see)
     while True:
         election = LeaderElection(
             client,
@@ -121,7 +167,60 @@ async def see_to_profiles(
         await client.clock.sleep(_STANDS_AGAIN_AFTER)
 
 
+async def _until_wanted(profiles: Profiles, *, nodes: Cache[Node] | None, noticed: asyncio.Event | None) -> None:
+    """Return when there is something to do: by the file, or by default."""
+    found = asyncio.Event()
+
+    async def wait_for(it: Awaitable[object]) -> None:
+        await it
+        found.set()
+
+    waits: list[Awaitable[object]] = [profiles.configured.has_profiles()]
+    waits += [] if noticed is None else [noticed.wait()]
+    waits += [] if nodes is None else [_any_unfinished(nodes)]
+    profiles.is_idle = True
+    try:
+        async with asyncio.TaskGroup() as group:
+            waiting = [group.create_task(wait_for(it)) for it in waits]
+            await found.wait()
+            for task in waiting:
+                task.cancel()
+    finally:
+        profiles.is_idle = False
+
+
+async def _any_unfinished(nodes: Cache[Node]) -> None:
+    """Return if the default profile is not done with a node; a notice that was deleted meanwhile tells nobody."""
+    await nodes.wait_synced()
+    if not any(map(default.is_unfinished_on, nodes.all())):
+        await asyncio.Event().wait()
+
+
 async def _lead(
+    client: Client,
+    *,
+    profiles: Profiles,
+    wanted: Callable[[], Awaitable[None]],
+    see: Callable[[Client], Awaitable[None]],
+) -> None:
+    """Do all that no SAP maintenance-controller does now; raises `HandOver`."""
+
+    async def once_wanted() -> None:
+        await wanted()
+        await see(client)
+
+    async with asyncio.TaskGroup() as group:
+        works = [
+            group.create_task(until_handed_over(it))
+            for it in (once_wanted(), *(beside(client) for beside in profiles.beside))
+        ]
+        done, _ = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+        for work in works:
+            work.cancel()
+    raise done.pop().result()
+
+
+async def _see_to(
     client: Client,
     *,
     profiles: Profiles,
@@ -148,19 +247,21 @@ async def _lead(
         nodes=nodes,
         history=history,
         line=line,
+        meter=profiles.meter,
     )
     async with asyncio.TaskGroup() as group:
         telling = [group.create_task(it.run()) for it in (events, about_pods, history)]
         announcer = Announcer(client, events, settings.namespace)
         rights = Rights(client, announcer, namespace=settings.namespace)
         following = group.create_task(_go_by(profiles.configured, controller, made[0], announcer, rights))
-        profiles.controller = controller
+        profiles.controller, profiles.answers = controller, made[0].answers
+        profiles.surroundings, profiles.rights = made[0], rights
         try:
             await controller.run()
         except HandOver as error:
             handed_over = error
         finally:
-            profiles.controller = None
+            profiles.controller = profiles.answers = profiles.surroundings = profiles.rights = None
             following.cancel()
             await asyncio.gather(*(it.flush(_LAST_WORDS) for it in (history, events, about_pods)))
             for task in telling:
@@ -173,17 +274,24 @@ async def _go_by(
     configured: Configured, controller: Controller, surroundings: Surroundings, announcer: Announcer, rights: Rights
 ) -> None:
     """Have the controller go by the configuration as it is, as far as that is permitted; until cancelled."""
-    used, told = None, None
+    used, told, is_left, in_force = None, None, False, configured.configuration
     while True:
         is_new = configured.configuration is not used
-        has_changed = await rights.look(configured.configuration) if is_new or rights.lacking else False
-        if is_new or has_changed:
+        if is_new:
             used = configured.configuration
-            usable = rights.usable(used)
+            # Once it was in force here, a node of which we have not heard yet may be on its way.
+            is_left = is_left or not used.profiles
+            in_force = default.in_force(used, is_left=is_left)
+        has_changed = await rights.look(in_force) if is_new or rights.lacking else False
+        if is_new and not is_left and await controller.any_node(default.is_unfinished_on):
+            in_force, is_left = default.in_force(configured.configuration, is_left=True), True
+            await rights.look(in_force)
+        if is_new or has_changed:
+            usable = rights.usable(in_force)
             await surroundings.prepare(usable)
             controller.use(usable)
         if is_new:
-            log.info("profiles: %s", ", ".join(configured.configuration.profiles) or "none")
+            log.info("profiles: %s", ", ".join(in_force.profiles))
         if configured.problem is not told:
             told = configured.problem
             if told is not None:

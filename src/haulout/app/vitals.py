@@ -3,16 +3,34 @@
 One of it is made for a process and outlives its leadership. It says what is so at the moment it is asked.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING
 
-from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
+from haulout import __version__
+from haulout.app.esx import Esx
+from haulout.app.kubernikus import Kubernikus
+from haulout.app.machines import Machines
+from haulout.app.notices import Notices
+from haulout.app.parts import Part
 from haulout.app.profiles import Profiles
-from haulout.kube.objects import RawObject
-from haulout.profiles.tallies import Tally
+from haulout.app.telemetry import replica
+from haulout.budget.tallies import WAITING, BudgetTallies
+from haulout.core.metering import Tally
+from haulout.drain.tallies import ORDER, PROFILE, DrainTallies
+from haulout.kube import meters
+from haulout.kube.cache import Cache
+from haulout.kube.client import Client
+from haulout.kube.objects import Node, RawObject
+from haulout.maintenance.controller import Controller
+from haulout.web.metrics import Counted
 
 if TYPE_CHECKING:
+    from haulout.web.api.source import Source
+    from haulout.web.api.troubles import Troubles
     from haulout.web.webhook import Webhook
 
 
@@ -21,8 +39,34 @@ class Vitals:
     """A replica: what it serves, and whether it leads."""
 
     profiles: Profiles | None = None
+    notices: Notices | None = None
     webhook: "Webhook | None" = None
     leads: bool = False
+    machines: Machines = field(default_factory=Machines)
+    kubernikus: Kubernikus | None = None  # None: nobody says that nodes are of Kubernikus
+    esx: Esx | None = None  # None: nobody says that there are ESX hosts
+    source: "Source | None" = None  # what the dashboard is fed from, while we lead
+    facing: Part = field(default_factory=partial(Part, "the dashboard"))
+    started: datetime | None = None
+    logged: "Troubles | None" = None
+    orders: Controller | None = None  # of NodeMaintenances, while this replica leads
+    nodes: Cache[Node] | None = None  # the same
+    client: Client | None = None  # by which the cluster is asked
+    drains: DrainTallies = field(default_factory=DrainTallies)
+    viewers: Callable[[], int] = lambda: 0  # how many look on
+
+    @contextlib.contextmanager
+    def leading(self, orders: Controller, nodes: Cache[Node]) -> Iterator[None]:
+        """Know what a leader knows while the context lasts."""
+        self.orders, self.nodes = orders, nodes
+        try:
+            yield
+        finally:
+            self.orders = self.nodes = None
+
+    def count_viewers(self, count: Callable[[], int]) -> None:
+        """Learn how to count those who look on."""
+        self.viewers = count
 
     def unready(self) -> Sequence[str]:
         """Return why this replica cannot do its part, a line each. That another leads is no reason."""
@@ -37,7 +81,13 @@ class Vitals:
         found = [*(() if self.webhook is None else self.webhook.troubles())]
         if self.profiles is not None:
             found += self.profiles.troubles()
-        return found
+        if self.notices is not None:
+            found += self.notices.troubles()
+        if self.kubernikus is not None:
+            found += self.kubernikus.troubles()
+        if self.esx is not None:
+            found += self.esx.troubles()
+        return [*found, *self.machines.troubles(), *((self.facing.trouble,) if self.facing.trouble else ())]
 
     def told(self) -> Sequence[str]:
         """Return how it stands, a line each, with a plus if that is good and a minus if it is not."""
@@ -50,16 +100,24 @@ class Vitals:
             yield f"[-] webhook: {bad[0]}" if bad else "[+] webhook: it listens"
         if self.profiles is not None:
             yield from self._told_of(self.profiles)
+        if self.notices is not None:
+            yield from self.notices.told()
+        yield from self.machines.told()
+        if self.kubernikus is not None:
+            yield from self.kubernikus.told()
+        if self.esx is not None:
+            yield from self.esx.told()
 
     def _told_of(self, profiles: Profiles) -> Iterator[str]:
         file, problem = profiles.configured.path, profiles.configured.problem
         if problem is None:
-            yield f"[+] configuration: {file} is in force"
+            yield f"[+] configuration: {f'{file} is in force' if profiles.configured.is_there else f'no {file} yet'}"
         else:
             yield f"[-] configuration: what {file} said before is in force"
         controller = profiles.controller
         if controller is None:
-            who = "nobody has yet, or a SAP maintenance-controller does" if self.leads else "the leader does"
+            idle = "nothing is configured, and no maintenance announced" if profiles.is_idle else ""
+            who = idle or "nobody has yet, or a SAP maintenance-controller does" if self.leads else "the leader does"
             yield f"[+] profiles: this replica does not see to them; {who}"
         elif why := controller.unready():
             yield f"[-] profiles: {why}"
@@ -70,11 +128,38 @@ class Vitals:
         """Return what `/api/v1/info` answers; None: another must be asked."""
         return [] if self.profiles is None else self.profiles.infos()
 
-    def tallies(self) -> Iterator[Tally]:
+    def tallies(self) -> Iterator[Counted]:
         """Yield all numbers, as they are now."""
-        leads = Tally("leader_election_master_status", "1 if this replica holds a lease.", ("name",), kind="gauge")
-        leads.set(LEADER_LEASE, to=self.leads)
+        yield replica.build(__version__)
+        yield replica.leads(
+            leader=self.leads, profiles=None if self.profiles is None else self.profiles.controller is not None
+        )
+        yield replica.number(replica.VIEWERS, self.viewers())
+        if self.webhook is not None:
+            yield self.webhook.validator.reviews
+        if self.client is not None:
+            now = self.client.clock.now()
+            yield from meters.of_calls(self.client.calls)
+            yield from self.client.meters.look(now=now)
+            yield from self.drains.look(now=now)
+        yield from self._of_the_fleet()
         if self.profiles is not None:
-            leads.set(PROFILES_LEASE, to=self.profiles.controller is not None)
             yield from self.profiles.counted()
-        yield leads
+        if self.notices is not None:
+            yield from self.notices.counted()
+        yield from self.machines.tallies()
+        if self.kubernikus is not None:
+            yield from self.kubernikus.tallies()
+        if self.esx is not None:
+            yield from self.esx.tallies()
+
+    def _of_the_fleet(self) -> Iterator[Counted]:
+        if self.orders is None or self.nodes is None:
+            return
+        yield replica.number(replica.NODES, len(self.nodes))
+        yield replica.number(replica.AWAY, self.orders.out_of_service)
+        yield from BudgetTallies(self.orders.budget_uses()).all()
+        waiting = Tally(WAITING)
+        waiting.set(ORDER, to=self.orders.in_line)
+        waiting.set(PROFILE, to=0 if self.profiles is None else self.profiles.waiting)
+        yield waiting

@@ -42,8 +42,19 @@ def print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None: 
     ctx.exit()
 
 
+def print_default(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - as click calls it
+    """Print the default configuration and exit; for an option's callback."""
+    if not wanted:
+        return
+    from haulout.profiles import default
+
+    click.echo(default.text(), nl=False)
+    ctx.exit()
+
+
 @click.command("check", short_help="Check a maintenance.yaml, and explain it.")
 @click.argument("file")
+@click.option("--kubernikus", is_flag=True, help="FILE is a kubernikus.yaml; one that is called so is known by that.")
 @click.option("-q", "--quiet", is_flag=True, help="Only what is wrong or doubtful, no explanation.")
 @click.option("--strict", is_flag=True, help="Warnings count: exit with 1 if there are any.")
 @click.option("--graph", is_flag=True, help="Print the profiles as Mermaid state diagrams instead.")
@@ -68,6 +79,14 @@ def print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None: 
     help="Print the JSON schema of such files, for editors, and exit.",
 )
 @click.option(
+    "--print-default",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=print_default,
+    help="Print the configuration that is in force where there are no profiles, to copy and change, and exit.",
+)
+@click.option(
     "--env",
     "given",
     multiple=True,
@@ -83,6 +102,7 @@ def check(  # noqa: PLR0913 - one for each option
     ctx: click.Context,
     *,
     file: str,
+    kubernikus: bool,
     quiet: bool,
     strict: bool,
     graph: bool,
@@ -93,6 +113,8 @@ def check(  # noqa: PLR0913 - one for each option
     output: str,
 ) -> None:
     """Check FILE, a maintenance.yaml (- is standard input), and explain what it makes of nodes. No cluster is needed.
+
+    A kubernikus.yaml is checked, too.
 
     All that is wrong is told at once, each with its line, its key, what was found and what was expected. Warnings are
     about what loads and is probably not meant: mistyped keys, instances that nobody uses, states that nobody reaches.
@@ -109,7 +131,7 @@ def check(  # noqa: PLR0913 - one for each option
       errors, warnings: [{line, key, problem}]   line and key may be null
       unset                                      variables that are needed and not set here
       requeue                                    null if there are errors, as are the next three
-      profiles: [{name, selector, states: [{state, reachable, enter, notify,
+      profiles: [{name, selector, onNotice, states: [{state, reachable, enter, notify,
                   transitions: [{next, check, checks, trigger}]}]}]
       instances: [{family, name, type, options}] those that are used; without secrets
       permissions: [{verbs, group, resource, namespace, names, why, instances}]
@@ -121,11 +143,19 @@ def check(  # noqa: PLR0913 - one for each option
         raise click.UsageError(f"--graph prints Mermaid, so {other} does not go with it")
     import os
 
-    from haulout.cli import check_text
+    from haulout.cli import check_kubernikus, check_text
     from haulout.profiles.plugins.registry import registries
     from haulout.profiles.trial import attempt
 
     name = "standard input" if file == "-" else file
+    if kubernikus or check_kubernikus.is_named_so(file):
+        if graph or permissions or ignore_env:
+            raise click.UsageError("--graph, --permissions and --ignore-env: only for a maintenance.yaml")
+        environ = {**os.environ, **given}
+        errors, warnings = check_kubernikus.say(
+            content(file), file=name, environ=environ, quiet=quiet, as_json=output == "json"
+        )
+        ctx.exit(WRONG if errors else DOUBTFUL if strict and warnings else FINE)
     found = attempt(content(file), registries(), {**os.environ, **given}, file=name, assume=ignore_env)
     if output == "json":
         click.echo(check_text.as_json(found, file=name, namespace=namespace))

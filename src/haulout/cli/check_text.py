@@ -22,8 +22,13 @@ _HEADINGS = {"check": "Checks", "trigger": "Triggers", "notification": "Notifica
 
 def findings(found: Trial) -> Iterator[str]:
     """Yield a line for each error and each warning, as editors understand it: `file:line: error: key: problem`."""
-    yield from (_finding(it, click.style("error", fg="red", bold=True)) for it in found.errors)
-    yield from (_finding(it, click.style("warning", fg="yellow")) for it in found.warnings)
+    yield from listed(found.errors, found.warnings)
+
+
+def listed(errors: Sequence[ConfigError], warnings: Sequence[ConfigError]) -> Iterator[str]:
+    """Yield the same of errors and warnings."""
+    yield from (_finding(it, click.style("error", fg="red", bold=True)) for it in errors)
+    yield from (_finding(it, click.style("warning", fg="yellow")) for it in warnings)
 
 
 def _finding(it: ConfigError, kind: str) -> str:
@@ -58,7 +63,8 @@ def explanation(found: Trial, *, file: str) -> Iterator[str]:
         yield f"Checks that ask the outside are repeated every {duration.format(configuration.requeue)}."
     yield from map(printable, _budget(configuration.budget))
     if not configuration.profiles:
-        yield "There are no profiles: nodes are taken out of service on a person's order alone."
+        yield "There are no profiles: nodes are taken out of service on a person's order, and for maintenance that is"
+        yield "announced, by the default: haulout check --print-default."
         return
     yield ""
     yield from map(printable, picture.explain(configuration))
@@ -130,6 +136,7 @@ class _State(_Json, frozen=True):
 class _Profile(_Json, frozen=True):
     name: str
     selector: str | None
+    on_notice: bool
     states: tuple[_State, ...]
 
 
@@ -211,7 +218,10 @@ def _profile_json(profile: Profile) -> _Profile:
         for state, found in profile.states.items()
     )
     return _Profile(
-        name=profile.name, selector=None if profile.selector is None else str(profile.selector), states=states
+        name=profile.name,
+        selector=None if profile.selector is None else str(profile.selector),
+        on_notice=profile.on_notice,
+        states=states,
     )
 
 

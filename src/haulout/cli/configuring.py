@@ -5,11 +5,12 @@ from collections.abc import Iterator, Mapping
 
 import click
 
-from haulout.app import needs
+from haulout.app import kubernikus_settings, needs
 from haulout.cli.check import content
 from haulout.cli.terminal import aligned, printable
 from haulout.errors import ConfigErrors, UsageError
 from haulout.kube.access import Permission
+from haulout.kubernikus.settings import Settings as KubernikusSettings
 from haulout.profiles import permissions
 from haulout.profiles.model import Configuration
 from haulout.profiles.plugins.registry import registries
@@ -33,6 +34,12 @@ def configuration(file: str, given: Mapping[str, str]) -> Configuration:
         names = ", ".join(missed)
         raise UsageError(f"{name}: which permissions are needed depends on {names}: give it, --env {missed[0]}=value")
     return loaded
+
+
+def of_kubernikus(file: str, given: Mapping[str, str]) -> KubernikusSettings:
+    """Return what a kubernikus.yaml says; raises `ConfigErrors`."""
+    name = "standard input" if file == "-" else file
+    return kubernikus_settings.read(content(file), file=name, environ={**os.environ, **given}).configuration
 
 
 def lines(wanted: Configuration, *, namespace: str) -> Iterator[str]:

@@ -1,22 +1,18 @@
 """From what the user typed to a client: the one place that wires configuration, transport and client together.
 
 A person at a terminal is not an operator: where the latter waits and tries again, the former wants to hear after a few
-seconds that nobody answers, and a signal to end takes the programs along that were started on the way.
+seconds that nobody answers, and a signal to end (`looping`) takes the programs along that were started on the way.
 """
 
-import asyncio
-import logging
-import signal
-import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
-from typing import Any, TypeVar
 
 import msgspec
 
+from haulout.cli import looping
 from haulout.core.clock import Clock, RealClock
 from haulout.errors import CredentialsError, KubeError, ServerFailure, TooManyRequests, Unauthorized, Unreachable
 from haulout.kube.client import Client
@@ -25,10 +21,9 @@ from haulout.kube.network.config import Connection
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.transport import Request, Response, Stream, Transport
 
-T = TypeVar("T")
-
 PATIENCE = timedelta(seconds=10)
-TERMINATED = 128 + signal.SIGTERM  # as a shell reports a process that SIGTERM ended
+TERMINATED = looping.TERMINATED
+run = looping.run
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,24 +51,6 @@ async def connect(*, kubeconfig: str | None, context: str | None) -> AsyncIterat
         raise KubeError(f"{connection.server} has trouble: {error}; {advice}") from error
     finally:
         await client.close()
-
-
-def run(main: Coroutine[Any, Any, T], *, loop_factory: Callable[[], asyncio.AbstractEventLoop] | None = None) -> T:
-    """Run `main` to its end, by default on uvloop where it is installed; SIGINT and SIGTERM cancel it."""
-    # What an event loop has to say is for those who asked for the log with -v: it does not reach Python's last resort.
-    logging.getLogger("asyncio").addHandler(logging.NullHandler())
-    with asyncio.Runner(loop_factory=loop_factory or _new_event_loop) as runner:
-        try:
-            return runner.run(_cancelled_by_sigterm(main))
-        except asyncio.CancelledError:
-            sys.exit(TERMINATED)
-
-
-async def _cancelled_by_sigterm(main: Coroutine[Any, Any, T]) -> T:
-    task = asyncio.current_task()
-    if task:
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
-    return await main
 
 
 class _Impatient:
@@ -109,14 +86,6 @@ class _Impatient:
 
     async def close(self) -> None:
         await self._transport.close()
-
-
-def _new_event_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
 
 
 def _not_accepted(connection: Connection, error: Unauthorized) -> str:

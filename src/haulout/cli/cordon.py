@@ -40,7 +40,7 @@ def cordon(ctx: click.Context, /, *, dry_run: str, **where: Any) -> None:
 
         return await cordon_node(client, node, dry_run=dry_run)
 
-    ctx.exit(_change_all("cordon", change, dry_run=dry_run, **where))
+    ctx.exit(change_all("cordon", change, dry_run=dry_run, **where))
 
 
 @click.command("uncordon", cls=KubectlCommand, short_help="Let new pods onto nodes again.")
@@ -69,10 +69,10 @@ def uncordon(ctx: click.Context, /, *, force: bool | None, dry_run: str, **where
 
         return await uncordon_node(client, node, force=bool(force), dry_run=dry_run)
 
-    ctx.exit(_change_all("uncordon", change, dry_run=dry_run, **where))
+    ctx.exit(change_all("uncordon", change, dry_run=dry_run, **where))
 
 
-def _change_all(
+def change_all(
     verb: str,
     change: Change,
     *,

@@ -17,7 +17,7 @@ from haulout.drain.cordon import BadMark, Cordon
 from haulout.errors import ApiError, Conflict, KubeError
 from haulout.kube.client import Client
 from haulout.kube.objects import Node, RawObject
-from haulout.kube.patches import merge_patch
+from haulout.kube.patches import node_patch
 from haulout.kube.resources import NODES
 
 _TRIES = 5  # against others who change the node at the same moment
@@ -26,12 +26,15 @@ SUFFIXES = {"none": "", "client": " (dry run)", "server": " (server dry run)"}
 
 
 class Verb(StrEnum):
-    """What became of it, in kubectl's words."""
+    """What became of it, in kubectl's words as far as it has any."""
 
     CORDONED = "cordoned"
     ALREADY_CORDONED = "already cordoned"
     UNCORDONED = "uncordoned"
     ALREADY_UNCORDONED = "already uncordoned"
+    HELD = "held"
+    RELEASED = "released"
+    NOT_HELD = "not held"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,37 +50,37 @@ class Done:
 async def cordon_node(client: Client, node: Node, *, dry_run: str = "none") -> Done:
     """Cordon a node."""
 
-    async def decide(seen: Node) -> _Decision:
+    async def decide(seen: Node) -> Decision:
         verb = Verb.ALREADY_CORDONED if seen.spec.unschedulable else Verb.CORDONED
         try:
             mark, change = cordon.cordon_of(seen), cordon.cordon_by_hand(seen)
         except BadMark as error:
             spec = {"metadata": {"resourceVersion": seen.resource_version}, "spec": {"unschedulable": True}}
-            return _Decision(None if seen.spec.unschedulable else spec, Done(seen.name, verb, notes=(str(error),)))
-        return _Decision(change, Done(seen.name, verb, notes=_outlasting(seen, mark)))
+            return Decision(None if seen.spec.unschedulable else spec, Done(seen.name, verb, notes=(str(error),)))
+        return Decision(change, Done(seen.name, verb, notes=_outlasting(seen, mark)))
 
-    return await _change(client, node, decide, dry_run=dry_run)
+    return await change_node(client, node, decide, dry_run=dry_run)
 
 
 async def uncordon_node(client: Client, node: Node, *, force: bool = False, dry_run: str = "none") -> Done:
     """Uncordon a node, unless somebody holds it."""
 
-    async def decide(seen: Node) -> _Decision:
+    async def decide(seen: Node) -> Decision:
         verb = Verb.UNCORDONED if seen.spec.unschedulable else Verb.ALREADY_UNCORDONED
         try:
             mark = cordon.cordon_of(seen) or Cordon()
         except BadMark as error:
             if not force:
-                return _Decision(None, Done(seen.name, problem=f"{error}; or override it with --force"))
-            return _Decision(cordon.forget(seen), Done(seen.name, verb, notes=(_FORGOTTEN,)))
+                return Decision(None, Done(seen.name, problem=f"{error}; or override it with --force"))
+            return Decision(cordon.forget(seen), Done(seen.name, verb, notes=(_FORGOTTEN,)))
         holders = await look_up(client, seen, mark)
         present = [it for it in holders if it.presence is not Presence.GONE]
         if present and not force:
             return _refused(seen, mark, present, now=client.clock.now())
         change = cordon.uncordon_by_hand(seen, without=[it.owner for it in holders])
-        return _Decision(change, Done(seen.name, verb, notes=_overridden(holders, now=client.clock.now())))
+        return Decision(change, Done(seen.name, verb, notes=_overridden(holders, now=client.clock.now())))
 
-    return await _change(client, node, decide, dry_run=dry_run)
+    return await change_node(client, node, decide, dry_run=dry_run)
 
 
 def told(done: Done, *, wanted: str, dry_run: str = "none") -> Iterator[Line]:
@@ -91,12 +94,14 @@ def told(done: Done, *, wanted: str, dry_run: str = "none") -> Iterator[Line]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Decision:
+class Decision:
+    """What to change about a node, and what to say of that."""
+
     change: RawObject | None
     done: Done
 
 
-Decide = Callable[[Node], Awaitable[_Decision]]
+Decide = Callable[[Node], Awaitable[Decision]]
 
 _FORGOTTEN = (
     "Haulout's mark on it could not be read and was taken off; "
@@ -104,14 +109,14 @@ _FORGOTTEN = (
 )
 
 
-async def _change(client: Client, node: Node, decide: Decide, *, dry_run: str) -> Done:
+async def change_node(client: Client, node: Node, decide: Decide, *, dry_run: str) -> Done:
     """Do what `decide` says of the node as it is; look again if others change it meanwhile."""
     tries = 0
     while True:
         try:
             decision = await decide(node)
             if decision.change is not None and dry_run != "client":
-                await client.patch(NODES, node.name, merge_patch(decision.change), dry_run=dry_run == "server")
+                await client.patch(NODES, node.name, node_patch(decision.change), dry_run=dry_run == "server")
         except Conflict as error:
             tries += 1
             if tries == _TRIES:
@@ -123,7 +128,7 @@ async def _change(client: Client, node: Node, decide: Decide, *, dry_run: str) -
             return decision.done
 
 
-def _refused(node: Node, mark: Cordon, present: Sequence[Holder], *, now: datetime) -> _Decision:
+def _refused(node: Node, mark: Cordon, present: Sequence[Holder], *, now: datetime) -> Decision:
     """Return the decision about a node that is held; what a person had cordoned before is taken back."""
     who = " and ".join(it.told(now=now) for it in present)
     ends = "; ".join(it.ends_by for it in present if it.ends_by)
@@ -133,7 +138,7 @@ def _refused(node: Node, mark: Cordon, present: Sequence[Holder], *, now: dateti
         change = cordon.uncordon_by_hand(node)
         taken_back = "; the cordon from before is taken back, so that the node is uncordoned when that ends"
     problem = f"it is held by {who}; {how}; to uncordon it nevertheless: haulout uncordon {node.name} --force"
-    return _Decision(change, Done(node.name, problem=problem + taken_back))
+    return Decision(change, Done(node.name, problem=problem + taken_back))
 
 
 def _overridden(holders: Sequence[Holder], *, now: datetime) -> tuple[str, ...]:

@@ -8,24 +8,15 @@ with -v.
 import io
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
+from importlib import import_module
 from typing import NoReturn
 
 import click
 
+from haulout import __version__
 from haulout.cli import options
-from haulout.cli.check import check
-from haulout.cli.cluster_info import cluster_info
-from haulout.cli.cordon import cordon, uncordon
-from haulout.cli.drain import drain
-from haulout.cli.history import history
-from haulout.cli.maintenance_controller import maintenance_controller
-from haulout.cli.manifests import manifests
-from haulout.cli.run import run
-from haulout.cli.status import status
 from haulout.cli.terminal import printable
-from haulout.cli.version import version
-from haulout.cli.why import why
 from haulout.errors import ConfigError, ConfigErrors, HauloutError, UsageError
 
 FAILED = 1
@@ -39,8 +30,62 @@ def main(args: Sequence[str] | None = None) -> NoReturn:
     sys.exit(_exit_code(args))
 
 
-@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(package_name="haulout", message="haulout %(version)s")
+_COMMANDS = {  # by name: where it is
+    "agent": "agent",
+    "approve": "approve",
+    "check": "check",
+    "cluster-info": "cluster_info",
+    "cordon": "cordon",
+    "drain": "drain",
+    "gather": "gather",
+    "history": "history",
+    "hold": "hold",
+    "maintenance-controller": "maintenance_controller",
+    "manifests": "manifests",
+    "notice": "notice",
+    "oci": "oci",
+    "release": "hold",
+    "run": "run",
+    "runtime-extension-maintenance-controller": "runtime_extension_maintenance_controller",
+    "status": "status",
+    "top": "top",
+    "uncordon": "cordon",
+    "version": "version",
+    "why": "why",
+}
+
+
+class _Commands(MutableMapping[str, click.Command]):
+    """All commands; each is loaded when somebody asks for it, as an operator has no use for the others."""
+
+    def __init__(self, places: dict[str, str]) -> None:
+        self._places = places
+        self._added: dict[str, click.Command] = {}
+
+    def __getitem__(self, name: str) -> click.Command:
+        if name not in self._added:
+            module = import_module(f"haulout.cli.{self._places[name]}")
+            self._added[name] = getattr(module, name.replace("-", "_"))
+        return self._added[name]
+
+    def __setitem__(self, name: str, command: click.Command) -> None:
+        self._places[name], self._added[name] = "", command
+
+    def __delitem__(self, name: str) -> None:
+        del self._places[name]
+        self._added.pop(name, None)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+@click.group(
+    commands=_Commands(_COMMANDS), invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]}
+)
+@click.version_option(__version__, message="haulout %(version)s")
 @options.verbose
 @click.pass_context
 def haulout(ctx: click.Context) -> None:
@@ -53,20 +98,6 @@ def haulout(ctx: click.Context) -> None:
         ctx.color = False
     if ctx.invoked_subcommand is None:
         click.echo(ctx.get_help())
-
-
-haulout.add_command(check)
-haulout.add_command(cluster_info)
-haulout.add_command(cordon)
-haulout.add_command(drain)
-haulout.add_command(history)
-haulout.add_command(maintenance_controller)
-haulout.add_command(manifests)
-haulout.add_command(run)
-haulout.add_command(status)
-haulout.add_command(uncordon)
-haulout.add_command(version)
-haulout.add_command(why)
 
 
 def _exit_code(args: Sequence[str] | None) -> int:

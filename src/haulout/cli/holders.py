@@ -1,8 +1,9 @@
 """Who holds a node, by our mark on it, and whether they are still there.
 
-An owner is named `NodeMaintenance/patch-n1` or `profile/os`. A NodeMaintenance that is gone, or is about another node,
-holds nothing, nor does a profile that the node no longer has: what they left is an orphan, which a person may clear
-away. Where we may not look, or cannot read, it counts as there.
+An owner is named `NodeMaintenance/patch-n1`, `profile/os`, `Kubernikus/delete-node` or `ESX`. A NodeMaintenance that is
+gone, or is about another node, holds nothing, nor does a profile that the node no longer has, nor a label or a mark
+that it has no more: what they left is an orphan, which a person may clear away. Where we may not look, or cannot read,
+it counts as there.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,8 +14,11 @@ from enum import StrEnum
 from haulout.core import duration
 from haulout.drain.cordon import Cordon
 from haulout.errors import KubeError, NotFound
+from haulout.esx.decision import is_initiated
+from haulout.esx.keys import OWNER as ESX
 from haulout.kube.client import Client
 from haulout.kube.objects import Node
+from haulout.kubernikus import keys as kubernikus
 from haulout.maintenance.holding import OWNER_PREFIX
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
 from haulout.profiles import data
@@ -51,6 +55,8 @@ class Holder:
         """The command that ends it, or tells how; empty if nobody knows one."""
         if name := _maintenance(self.owner):
             return f"kubectl delete nm {name}"
+        if self.owner == kubernikus.OWNER:
+            return f"kubectl label node {self.node} {kubernikus.DELETE_NODE}-"
         return f"haulout why {self.node}, which tells what it waits for" if _profile(self.owner) else ""
 
     def told(self, *, now: datetime) -> str:
@@ -109,6 +115,10 @@ async def _found(client: Client, names: Iterable[str]) -> dict[str, NodeMaintena
 def _presence(owner: str, node: Node, maintenances: Mapping[str, NodeMaintenance] | None) -> Presence:
     if profile := _profile(owner):
         return _presence_of_profile(profile, node)
+    if owner == kubernikus.OWNER:
+        return Presence.THERE if kubernikus.is_ordered(node) else Presence.GONE
+    if owner == ESX:
+        return Presence.THERE if is_initiated(node) else Presence.GONE
     name = _maintenance(owner)
     if not name or maintenances is None:
         return Presence.UNKNOWN

@@ -1,7 +1,8 @@
 """Where `haulout why` gets its knowledge from: a cluster and a file, or an operator."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,16 +11,22 @@ import msgspec
 
 from haulout.cli.check import content
 from haulout.cli.connect import connect, run
+from haulout.cli.token import shown
 from haulout.cli.why import DEFAULT_FILE
-from haulout.errors import ConfigErrors, HauloutError, OutsideError, UsageError
+from haulout.drain.cordon import BadMark, cordon_of
+from haulout.errors import ConfigErrors, HauloutError, KubeError, OutsideError, UsageError
+from haulout.esx import keys as esx
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
-from haulout.kube.resources import Resource
+from haulout.kube.resources import NODES, Resource
+from haulout.kubernikus import keys as kubernikus
+from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
+from haulout.profiles import default
 from haulout.profiles.model import Configuration
 from haulout.profiles.outside import Network
 from haulout.profiles.plugins.registry import registries
 from haulout.profiles.trial import attempt
-from haulout.profiles.why import Why, heard, judge
+from haulout.profiles.why import HeldBy, Ordered, Why, heard, judge
 
 KEY = "maintenance.yaml"
 _CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=RawObject)
@@ -45,9 +52,7 @@ def look(node: str, wishes: Wishes) -> Why:
         raise click.UsageError("--config, --config-map and --from are three ways to know: name one")
     if wishes.url is not None:
         return run(ask_operator(wishes.url, node))
-    if wishes.config_map is not None:
-        return run(look_around(node, wishes, None))
-    return run(look_around(node, wishes, from_file(wishes.file, wishes.given)))
+    return run(look_around(node, wishes))
 
 
 # An operator
@@ -58,7 +63,7 @@ async def ask_operator(url: str, node: str) -> Why:
     network = Network()
     address = f"{url.rstrip('/')}/api/v1/info"
     try:
-        status, body = await network.request("GET", address)
+        status, body = await network.request("GET", address, headers=shown(os.environ))
     finally:
         await network.close()
     if status != _OK:
@@ -68,24 +73,79 @@ async def ask_operator(url: str, node: str) -> Why:
     except (ValueError, RecursionError) as error:
         raise OutsideError(f"{address} does not speak as a maintenance controller does: {error}") from None
     if found is None:
-        raise HauloutError(f'{address} says nothing about node "{node}": it has not looked at it yet, or there is none')
+        maybe = "it has not looked at it yet, there is none, or no profile is on it"
+        raise HauloutError(f'{address} says nothing about node "{node}": {maybe}')
     return found
 
 
 # A cluster and a file
 
 
-async def look_around(node: str, wishes: Wishes, known: "Known | None") -> Why:
+async def look_around(node: str, wishes: Wishes) -> Why:
     """Return what comes of a look at the cluster, by a configuration that is known or in a ConfigMap."""
-    async with connect(kubeconfig=wishes.kubeconfig, context=wishes.context) as session:
-        known = known or await from_config_map(session.client, wishes.config_map or "", wishes.given)
-        network = None if wishes.no_ask else Network(client=session.client)
+    async with connected(wishes, node) as (client, configuration, notes):
+        network = None if wishes.no_ask else Network(client=client)
         try:
-            found = await judge(session.client, known.configuration, node, outside=network)
+            found = await judge(client, configuration, node, outside=network)
         finally:
             if network is not None:
                 await network.close()
-    return msgspec.structs.replace(found, notes=(*known.notes, *found.notes))
+        ordered, held = await orders_of(client, node), await holders_of(client, node)
+    return msgspec.structs.replace(found, notes=(*notes, *found.notes), ordered=ordered, held=held)
+
+
+async def orders_of(client: Client, node: str) -> tuple[Ordered, ...]:
+    """Return what people have ordered for a node; nothing, if that cannot be seen: profiles are what was asked for."""
+    try:
+        found = await client.list(NODE_MAINTENANCES)
+    except KubeError:
+        return ()
+    return tuple(_in_words(it) for it in found.items if it.node == node)
+
+
+async def holders_of(client: Client, name: str) -> tuple[HeldBy, ...]:
+    """Return what keeps a node cordoned beside orders and profiles; nothing, if that cannot be seen or read."""
+    try:
+        node = await client.get(NODES, name)
+        mark = cordon_of(node)
+    except (KubeError, BadMark):
+        return ()
+    host, state = (node.metadata.labels.get(it, "unknown") for it in (esx.HOST, esx.STATE))
+    words = {
+        kubernikus.OWNER: f"by label {kubernikus.DELETE_NODE} it is drained, and its server deleted",
+        esx.OWNER: f"it is away for its ESX host {host}, which is in state {state}, or on its way",
+    }
+    holds = {} if mark is None else mark.owners
+    return tuple(HeldBy(by=by, since=holds[by].since, says=says) for by, says in words.items() if by in holds)
+
+
+def _in_words(order: NodeMaintenance) -> Ordered:
+    status = order.status
+    hindered = (it.reason for it in status.blockers)
+    says = status.last_error or next(hindered, "") or f"{status.drain_progress} % of its pods have left"
+    if order.is_leaving:
+        says = "it was deleted, and the node is given back"
+    return Ordered(maintenance=order.name, phase=status.phase or "Waiting", reason=order.spec.reason, says=says)
+
+
+@asynccontextmanager
+async def connected(wishes: Wishes, node: str) -> AsyncIterator[tuple[Client, Configuration, tuple[str, ...]]]:
+    """Connect, and find the configuration that is in force for a node, with what is to be said about it."""
+    if wishes.file is not None and wishes.config_map is not None:
+        raise click.UsageError("--config and --config-map are two ways to know: name one")
+    known = None if wishes.config_map is not None else from_file(wishes.file, wishes.given)
+    async with connect(kubeconfig=wishes.kubeconfig, context=wishes.context) as session:
+        known = known or await from_config_map(session.client, wishes.config_map or "", wishes.given)
+        in_force = default.in_force(known.configuration, is_left=await _is_left(session.client, node))
+        yield session.client, in_force, known.notes
+
+
+async def _is_left(client: Client, node: str) -> bool:
+    """Tell whether the default is not done with a node yet, whatever else is configured now."""
+    try:
+        return default.is_unfinished_on(await client.get(NODES, node))
+    except KubeError:
+        return False  # the look at the cluster will tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +159,9 @@ class Known:
 def from_file(file: str | None, given: Mapping[str, str]) -> Known:
     """Return the configuration in a file; raises `ConfigErrors`."""
     if file is None and not Path(DEFAULT_FILE).exists():
-        ways = "name the file with --config, or its ConfigMap with --config-map"
-        raise UsageError(f"there is no {DEFAULT_FILE} here: {ways}")
+        ways = "if the operator has a file, name it with --config, or its ConfigMap with --config-map"
+        note = f"there is no {DEFAULT_FILE} here, so this is by the default (haulout check --print-default); {ways}"
+        return Known(default.configuration(), (note,))
     name = file or DEFAULT_FILE
     return loaded(content(name), name, given)
 

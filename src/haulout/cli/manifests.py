@@ -9,7 +9,25 @@ from haulout.cli.check import variables
 
 
 @click.command("manifests", short_help="Print what to apply before the operator runs in a cluster.")
+@click.option(
+    "--mode",
+    type=click.Choice(["cluster", "management"]),
+    default="cluster",
+    show_default=True,
+    help="What it runs as, as for `haulout run`. management: only what a hub needs in a management cluster.",
+)
+@click.option(
+    "--hub-flag",
+    "hub_flags",
+    multiple=True,
+    metavar="FLAG",
+    help="With --mode management: a flag of `haulout run` for the Deployment, such as --approval-timeout=4h. "
+    "Can be repeated.",
+)
 @click.option("--crds-only", is_flag=True, help="Only the CustomResourceDefinitions.")
+@click.option("--machines", is_flag=True, help="Also what it takes to replace the Machines of OpenShift.")
+@click.option("--agent", is_flag=True, help="Also an agent on each node, which Azure and Google Cloud need.")
+@click.option("--esx", is_flag=True, help="Also what it takes to see to nodes on ESX hosts, by a Secret haulout-esx.")
 @click.option("--image", metavar="IMAGE", help="The operator's image, as your registry names it.")
 @click.option(
     "-n",
@@ -45,32 +63,99 @@ from haulout.cli.check import variables
     callback=variables,
     help="A variable for ${NAME} in the file, beside those that are set here. Can be repeated.",
 )
-def manifests(
+@click.option(
+    "--kubernikus",
+    metavar="FILE",
+    help="The kubernikus.yaml that it will run, from a ConfigMap haulout-kubernikus: what that needs is granted, too.",
+)
+@click.option(
+    "--oci-handler",
+    metavar="NAMESPACE",
+    callback=options.checked_namespace,
+    help="Where the OCI Node Maintenance Handler has planned drains: its CronJobs there are taken over.",
+)
+@click.option(
+    "--dashboard-auth",
+    type=click.Choice(["off", "token", "proxy"]),
+    default="off",
+    show_default=True,
+    help="Who may use the dashboard, as for `haulout run`. proxy: one that shows what a Secret haulout-dashboard-proxy "
+    "has under the key secret.",
+)
+@click.option(
+    "--dashboard-acts",
+    type=click.Choice(["narrow", "wide"]),
+    help="Grant what it takes to act from the dashboard, in people's names. narrow: these acts only, from Kubernetes "
+    "1.36 on. wide: on any version; beware, it lets the operator do anything in anybody's name.",
+)
+@click.option(
+    "--aws-secret",
+    metavar="NAMESPACE/NAME",
+    help="A Secret with the keys of AWS, such as the Machine Maintenance Operator's: it is read, to listen to AWS.",
+)
+@click.pass_context
+def manifests(  # noqa: PLR0913 - one for each option
+    ctx: click.Context,
     *,
+    mode: str,
+    hub_flags: tuple[str, ...],
     crds_only: bool,
+    machines: bool,
+    agent: bool,
+    esx: bool,
     image: str | None,
     namespace: str,
     lease_namespace: str,
     replicas: int,
     file: str | None,
     given: Mapping[str, str],
+    kubernikus: str | None,
+    dashboard_auth: str,
+    dashboard_acts: str | None,
+    aws_secret: str | None,
+    oci_handler: str | None,
 ) -> None:
     """Print YAML for `kubectl apply -f -`: definitions, namespaces, permissions and the operator's Deployment.
 
     With --config the permissions are those that NodeMaintenances and this configuration need, and no more. Without it
     they are enough for most: to drain, to limit how many nodes are away, to see workloads recover, and for leases in
     the operator's own namespace. Not granted are leases elsewhere, Secrets, and hypervisors.
+    Which clouds it listens to is told by variables in a ConfigMap haulout-clouds beside it, or in the handler's, wd.
+
+    With --mode management it is a hub: it needs no definitions of ours, but the permission to read the Secrets with the
+    kubeconfigs of workload clusters.
+
+    With --machines, for OpenShift, Machines are replaced: the definition of MachineMaintenance is added, its namespace,
+    and the permission to delete Machines.
+
+    With --agent a DaemonSet is added that tells of maintenance which only the machine itself hears of, with a policy
+    that lets each of its pods write of its own node only. It needs Kubernetes 1.32.
+
+    With --esx nodes are seen to that are virtual machines on ESX hosts: it needs an image with the SDK of vSphere, and
+    a Secret haulout-esx with the key esx.yaml.
 
     \b
     Exit codes:
       0  it was printed
       2  the command line or the file makes no sense
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    if mode == "management":
+        _print_hub(ctx, image=image, namespace=namespace, replicas=replicas, flags=hub_flags)
+        return
+    if hub_flags:
+        raise click.UsageError("--hub-flag: only with --mode management")
     from haulout.app.manifests import Installation, as_yaml, definitions, everything
-    from haulout.cli.configuring import configuration
+    from haulout.cli.configuring import configuration, of_kubernikus
+    from haulout.notices.sources.aws.settings import is_named
+    from haulout.web.api.shapes import AuthMode
+    from haulout.web.auth.permissions import Impersonation
 
+    if aws_secret and not is_named(aws_secret):
+        raise click.BadParameter(f"expected NAMESPACE/NAME, found {aws_secret!r:.60}.", param_hint="--aws-secret")
+    if dashboard_acts and dashboard_auth == "off":
+        raise click.UsageError("--dashboard-acts: only with --dashboard-auth, as else nobody is known who could act")
     if crds_only:
-        click.echo(as_yaml(definitions()), nl=False)
+        click.echo(as_yaml(definitions(with_machines=machines)), nl=False)
         return
     if not image:
         raise click.UsageError("--image: expected the operator's image; or --crds-only, to run it from elsewhere")
@@ -80,5 +165,27 @@ def manifests(
         lease_namespace=lease_namespace,
         replicas=replicas,
         configuration=None if file is None else configuration(file, given),
+        machines=machines,
+        agent=agent,
+        kubernikus=None if kubernikus is None else of_kubernikus(kubernikus, given),
+        esx=esx,
+        dashboard=AuthMode(dashboard_auth),
+        acts=None if dashboard_acts is None else Impersonation(dashboard_acts),
+        aws_secret=aws_secret or "",
+        handler_namespace=oci_handler or "",
     )
+    click.echo(as_yaml(everything(wanted)), nl=False)
+
+
+def _print_hub(ctx: click.Context, *, image: str | None, namespace: str, replicas: int, flags: tuple[str, ...]) -> None:
+    from haulout.app.hub_manifests import HubInstallation, everything
+    from haulout.app.manifests import as_yaml
+
+    for parameter in ctx.command.params:
+        given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and parameter.name not in ("mode", "hub_flags", "image", "namespace", "replicas"):
+            raise click.UsageError(f"{parameter.opts[-1]}: not with --mode management")
+    if not image:
+        raise click.UsageError("--image: expected the hub's image")
+    wanted = HubInstallation(image=image, namespace=namespace, replicas=replicas, flags=flags)
     click.echo(as_yaml(everything(wanted)), nl=False)

@@ -1,31 +1,35 @@
 """What `haulout history` finds out: the records of nodes, completed by what the nodes themselves say.
 
+What was announced for them is told between, from the notices that there still are.
+
 The operator writes a moment after something happened, and may have ended before it could. Where a profile stands is in
 the data of its node, so that the last transition is shown in any case.
 """
 
 import asyncio
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from haulout.cli import times
 from haulout.cli.nodes import meant
-from haulout.core import duration
-from haulout.core.duration import DurationError
-from haulout.errors import HauloutError, NotFound, UsageError
+from haulout.cli.noticing.sights import all_of_them
+from haulout.errors import HauloutError, KubeError, NotFound, UsageError
+from haulout.esx import keys as esx
+from haulout.history.holding import stands
 from haulout.history.record import MAINTENANCE_RECORDS, Content, Entry, Record, added, content_of
 from haulout.kube import discovery
 from haulout.kube.client import Client
 from haulout.kube.objects import Node
 from haulout.kube.resources import NODES
+from haulout.kubernikus import keys as kubernikus
 from haulout.profiles import data
 from haulout.profiles.data import DataError
 from haulout.profiles.plugin import DATA_ANNOTATION, NodeSight
 from haulout.profiles.recording import claims
 
 _AT_ONCE = 8
-_DAYS = re.compile(r"(?:(?P<weeks>[0-9]{1,4})w)?(?:(?P<days>[0-9]{1,5})d)?(?P<rest>.*)", re.DOTALL)
+_HOLDERS = (kubernikus.OWNER, esx.OWNER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,18 +66,13 @@ def span_of(text: str | None) -> timedelta | None:
     """Return a span such as `7d`, `1d12h` or `90m`; raises `UsageError`."""
     if text is None:
         return None
-    parts = _DAYS.fullmatch(text.strip())
-    whole = {unit: int(parts[unit] or 0) for unit in ("weeks", "days")} if parts else {}
     try:
-        if parts is None or not text.strip():
-            raise DurationError("invalid duration", text)
-        rest = duration.parse(parts["rest"]) if parts["rest"] else timedelta()
-        span = timedelta(**whole) + rest
-    except DurationError:
-        raise UsageError(f"--since: expected a span such as 90m, 12h, 7d or 2w, found {text!r}") from None
-    if span <= timedelta():
+        found = times.span(text)
+    except ValueError as error:
+        raise UsageError(f"--since: {error}") from None
+    if found <= timedelta():
         raise UsageError(f"--since: expected a span into the past, such as 7d, found {text!r}")
-    return span
+    return found
 
 
 async def look(client: Client, wanted: Wanted) -> Found:
@@ -92,12 +91,13 @@ async def look(client: Client, wanted: Wanted) -> Found:
     seen = {name: task.result() for name, task in tasks.items()}
     if all(record is None for _, record in seen.values()):
         await _assert_kept(client)
+    announced = await _announced(client)
     there = {name: it for name, it in seen.items() if it != (None, None)}
     now = client.clock.now()
     notes: list[str] = []
     histories = []
     for name, (node, record) in there.items():
-        history, more = _history(name, node, record, wanted, now)
+        history, more = _history(name, node, record, wanted, announced.get(name, ()), now)
         histories.append(history)
         notes += more
     unknown = [f'node "{name}" not found{await meant(client, name)}' for name in seen if name not in there]
@@ -126,7 +126,12 @@ async def _assert_kept(client: Client) -> None:
 
 
 def _history(
-    name: str, node: Node | None, record: Record | None, wanted: Wanted, now: datetime
+    name: str,
+    node: Node | None,
+    record: Record | None,
+    wanted: Wanted,
+    announced: Sequence[Entry],
+    now: datetime,
 ) -> tuple[NodeHistory, Sequence[str]]:
     content = Content() if record is None else content_of(record)
     notes = []
@@ -135,24 +140,43 @@ def _history(
     elif record is not None and not record.is_about(node.uid):
         notes.append(f"Node {name} is new: what was recorded is about an earlier node of this name.")
         content = Content()
-    completed = content if node is None else _completed(content, node)
+    completed = content if node is None else _completed(content, node, now=now)
     if completed is not content:
         notes.append(f"What is last of node {name} is not recorded yet, but known from the node itself.")
     since = None if wanted.within is None else now - wanted.within
-    chosen = [it for it in completed.entries if since is None or it.time >= since]
+    entries = sorted((*completed.entries, *announced), key=lambda it: it.time)
+    chosen = [it for it in entries if since is None or it.time >= since]
     chosen = chosen[-wanted.most :] if wanted.most is not None else chosen
     history = NodeHistory(
         node=name,
         exists=node is not None,
         entries=tuple(chosen),
         older=completed.total - len(completed.entries),
-        left_out=len(completed.entries) - len(chosen),
+        left_out=len(entries) - len(chosen),
     )
     return history, notes
 
 
-def _completed(content: Content, node: Node) -> Content:
-    """Return it with what the node says about where its profiles stand."""
+async def _announced(client: Client) -> dict[str, list[Entry]]:
+    """Return what happened to the notices that there still are, by node; nothing if they cannot be seen."""
+    try:
+        sights, _ = await all_of_them(client)
+    except KubeError:
+        return {}
+    found: dict[str, list[Entry]] = {}
+    for it in sights:
+        entries = [
+            Entry(time=told.time, what=f"notice/{it.notice.name}", by=told.who, why=told.what)
+            for told in it.notice.status.history
+            if told.time is not None
+        ]
+        found.setdefault(it.node, []).extend(entries)
+    return found
+
+
+def _completed(content: Content, node: Node, *, now: datetime) -> Content:
+    """Return it with what the node says about where its profiles stand, and about who else holds it."""
+    content = added(content, (stands(node, it, now=now) for it in _HOLDERS))
     try:
         entries = data.entries_of(node.metadata.annotations.get(DATA_ANNOTATION))
     except DataError:

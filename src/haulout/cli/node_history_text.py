@@ -2,22 +2,22 @@
 
 import shutil
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import timedelta
 
 import click
 import msgspec
 
+from haulout.cli import documents
 from haulout.cli.holders import elapsed
 from haulout.cli.node_history import Found, NodeHistory
+from haulout.cli.tables import columns
 from haulout.cli.terminal import printable
 from haulout.drain.words import pods
 from haulout.history.record import DrainFacts, Entry
 
 _HEADER = ("TIME (UTC)", "AFTER", "WHAT", "CHANGE", "WHY")
 _WIDE_HEADER = ("TIME (UTC)", "AFTER", "WHAT", "ORDERED BY", "CHANGE", "RESULT", "WHY")
-_GAP = "   "
-_SHORTEST_WHY = 20
 _COLOURS = {
     "green": ("operational", "Ended"),
     "yellow": ("maintenance-required", "Running"),
@@ -50,7 +50,7 @@ def _node(history: NodeHistory, *, is_titled: bool, is_wide: bool, width: int | 
         yield click.style(f"({history.older} older {_entries(history.older)} gone: only the newest are kept)", dim=True)
     header = _WIDE_HEADER if is_wide else _HEADER
     rows = [_cells(it, is_wide=is_wide) for it in history.entries]
-    yield from _table([header, *rows], width=width)
+    yield from columns([header, *rows], width=width)
 
 
 def _nothing(history: NodeHistory) -> str:
@@ -110,20 +110,6 @@ def _facts(drain: DrainFacts) -> str:
     return f"{text}, held up longest by {drain.blocked_by} ({elapsed(timedelta(seconds=drain.blocked_seconds))})"
 
 
-def _table(rows: Sequence[tuple[str, ...]], *, width: int | None) -> Iterator[str]:
-    """Yield aligned rows; colours take no room."""
-    widths = [max(len(click.unstyle(cell)) for cell in column) for column in zip(*rows, strict=True)]
-    room = None if width is None else width - sum(widths[:-1]) - len(_GAP) * (len(widths) - 1)
-    for row in rows:
-        cells = [cell + " " * (wide - len(click.unstyle(cell))) for cell, wide in zip(row, widths, strict=True)]
-        last = row[-1] if room is None else _cut(row[-1], max(room, _SHORTEST_WHY))
-        yield _GAP.join([*cells[:-1], last]).rstrip()
-
-
-def _cut(text: str, room: int) -> str:
-    return text if len(text) <= room else f"{text[: room - 1]}…"
-
-
 # For programs
 
 
@@ -145,14 +131,12 @@ class _FoundJson(_Json, frozen=True):
 
 def as_json(found: Found) -> bytes:
     """Return it for programs; `haulout history --help` documents the fields."""
-    return msgspec.json.format(msgspec.json.encode(_document(found)))
+    return documents.as_json(_document(found))
 
 
 def as_yaml(found: Found) -> str:
     """Return the same as YAML."""
-    import yaml
-
-    return yaml.safe_dump(msgspec.to_builtins(_document(found)), sort_keys=False, allow_unicode=True, width=120)
+    return documents.as_yaml(_document(found))
 
 
 def _document(found: Found) -> _FoundJson:

@@ -12,9 +12,11 @@ from datetime import datetime
 from typing import TypeVar
 
 from haulout.cli.holders import Holder, Presence, judged
+from haulout.cli.noticing.sights import Sight, all_of_them
 from haulout.drain.cordon import BadMark, Cordon, cordon_of
 from haulout.drain.pods import on_node
 from haulout.errors import Forbidden, KubeError, NotFound
+from haulout.kinds.hold import HELD, Hold, hold_of
 from haulout.kube.client import Client
 from haulout.kube.locks import held_until
 from haulout.kube.objects import Lease, Node, Page, Pod
@@ -26,6 +28,8 @@ from haulout.profiles.plugin import STATE_LABEL, State
 T = TypeVar("T")
 
 _WAITS_FOR_BUDGET = "waiting for the budget"
+_HELD_BACK = "held back"
+_BEFORE_CORDON = ("failed", _WAITS_FOR_BUDGET, _HELD_BACK)
 _LEASE_NAMESPACE = "LEASE_NAMESPACE"  # the environment's word, as the operator reads it
 
 
@@ -42,6 +46,9 @@ class NodeStatus:
     lease: Lease | None = None
     lease_until: datetime | None = None  # None: nobody holds it
     pods: tuple[Pod, ...] | None = None  # None: nobody looked, or may
+    notices: tuple[Sight, ...] = ()  # what is announced for it, and happens within a day
+    hold: Hold | None = None  # a person keeps maintenance off it
+    was_held: Hold | None = None  # the same, and its time is over
 
     @property
     def is_cordoned(self) -> bool:
@@ -73,7 +80,8 @@ class NodeStatus:
     def has_news(self) -> bool:
         """Tell whether there is something to say about it."""
         marked = self.mark is not None or self.bad_mark
-        return bool(self.is_cordoned or marked or self.maintenances or self.lease_until or not self.is_ready)
+        is_held = self.hold is not None or self.lease_until
+        return bool(self.is_cordoned or marked or self.maintenances or is_held or not self.is_ready)
 
     @property
     def state(self) -> str:
@@ -85,10 +93,11 @@ class NodeStatus:
             state = "left cordoned"
         if not state and self.is_cordoned:
             state = "in maintenance" if self._is_in_maintenance_by_a_profile else "cordoned"
-        if state and self.maintenances and not self.is_cordoned and state not in ("failed", _WAITS_FOR_BUDGET):
+        if state and self.maintenances and not self.is_cordoned and state not in _BEFORE_CORDON:
             state += ", not cordoned"
         ready = "" if self.is_ready else "not ready"
-        return ", ".join(part for part in (state, ready) if part) or "in service"
+        held = "held" if self.hold is not None and state != _HELD_BACK else ""
+        return ", ".join(part for part in (state or ("" if ready else "in service"), ready, held) if part)
 
     @property
     def _is_in_maintenance_by_a_profile(self) -> bool:
@@ -105,8 +114,15 @@ def _state(maintenances: tuple[NodeMaintenance, ...]) -> str:
     if Phase.FAILED in phases:
         return "failed"
     if Phase.RUNNING in phases:
+        if all(map(_is_held_back, maintenances)):
+            return _HELD_BACK
         return _WAITS_FOR_BUDGET if all(map(_waits_for_budget, maintenances)) else "draining"
     return "in maintenance" if Phase.SUCCEEDED in phases else "waiting for the operator"
+
+
+def _is_held_back(maintenance: NodeMaintenance) -> bool:
+    told = maintenance.status.condition(ConditionType.DRAINED)
+    return told is not None and told.reason == HELD
 
 
 def _waits_for_budget(maintenance: NodeMaintenance) -> bool:
@@ -136,6 +152,7 @@ async def look(client: Client, name: str | None = None) -> Standings:
                 )
             )
             leases = group.create_task(_seen(client.list(LEASES, namespace=namespace), f"leases in {namespace}", notes))
+            announced = group.create_task(_announced(client, notes))
             pods = group.create_task(
                 _seen(client.list(PODS, fields=on_node(name)), "pods", notes) if name else _nothing()
             )
@@ -145,11 +162,13 @@ async def look(client: Client, name: str | None = None) -> Standings:
         maintenances=_items(maintenances.result()),
         leases={lease.name: lease for lease in _items(leases.result()) or ()},
         pods=_items(pods.result()),
+        notices=announced.result(),
         now=client.clock.now(),
     )
     there = {node.name: node for node in nodes.result()}
     wanted = [name] if name else sorted({*there, *(it.node for it in found.maintenances or () if it.node)})
-    if name and name not in there and not any(it.node == name for it in found.maintenances or ()):
+    ordered, announced_for = [it.node for it in found.maintenances or ()], [it.node for it in found.notices]
+    if name and name not in (*there, *ordered, *announced_for):
         raise KubeError(f'nodes "{name}" not found, nor a NodeMaintenance for it')
     return Standings(tuple(found.about(it, there.get(it)) for it in wanted), tuple(sorted(notes)), found.now)
 
@@ -159,12 +178,15 @@ class _Found:
     maintenances: tuple[NodeMaintenance, ...] | None  # None: nobody may see them
     leases: Mapping[str, Lease]
     pods: tuple[Pod, ...] | None
+    notices: tuple[Sight, ...]
     now: datetime
 
     def about(self, name: str, node: Node | None) -> NodeStatus:
         mark, bad_mark = _mark(node)
         by_name = None if self.maintenances is None else {it.name: it for it in self.maintenances}
         lease = self.leases.get(name_of(name))
+        hold = None if node is None else hold_of(node)
+        is_over = hold is not None and hold.is_over(self.now)
         return NodeStatus(
             name=name,
             node=node,
@@ -175,6 +197,9 @@ class _Found:
             lease=lease,
             lease_until=None if lease is None else held_until(lease.spec, now=self.now),
             pods=self.pods,
+            hold=None if is_over else hold,
+            was_held=hold if is_over else None,
+            notices=tuple(it for it in self.notices if it.node == name and (node is None or it.notice.fits(node))),
         )
 
 
@@ -205,6 +230,19 @@ async def _seen(asked: Awaitable[Page[T]], what: str, notes: list[str], *, witho
     except Forbidden as error:
         notes.append(f"{what}: you may not see them ({error.message})")
         return None
+
+
+async def _announced(client: Client, notes: list[str]) -> tuple[Sight, ...]:
+    """Return what is announced and near; nothing where nobody can announce anything."""
+    try:
+        sights, unreadable = await all_of_them(client)
+    except NotFound:
+        return ()
+    except Forbidden as error:
+        notes.append(f"MaintenanceNotices: you may not see them ({error.message})")
+        return ()
+    notes += unreadable
+    return tuple(it for it in sights if it.is_pressing)
 
 
 async def _nothing() -> None:

@@ -1,13 +1,16 @@
 """What `haulout status` says: a table of nodes, one node in detail, or JSON for programs."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import click
 import msgspec
 
+from haulout.cli import documents
 from haulout.cli.holders import Holder, Presence, elapsed, since
 from haulout.cli.node_status import NodeStatus, Standings
+from haulout.cli.noticing.text import NoticeJson, announced, notice_json
+from haulout.cli.tables import columns
 from haulout.cli.terminal import aligned, printable
 from haulout.drain.words import pods
 from haulout.maintenance.lease import HOLDER
@@ -22,15 +25,25 @@ _NAMED = 10
 
 def table(standings: Standings, *, everything: bool) -> list[str]:
     """Return a line for each node that there is something to say about, or for all."""
+    return [*_table(standings, everything=everything), *_announced(standings.nodes)]
+
+
+def _table(standings: Standings, *, everything: bool) -> list[str]:
     shown = [it for it in standings.nodes if everything or it.has_news]
     rows = [_HEADER, *(_row(it, standings.now) for it in shown)]
-    lines = _columns(rows) if shown else []
+    lines = list(columns([[printable(cell) for cell in row] for row in rows])) if shown else []
     quiet = len(standings.nodes) - len(shown)
     if not shown:
         return [f"All {quiet} nodes are in service." if quiet else "There are no nodes."]
     if quiet:
         lines += ["", "1 other node is in service." if quiet == 1 else f"{quiet} other nodes are in service."]
     return lines
+
+
+def _announced(nodes: Iterable[NodeStatus]) -> list[str]:
+    """Return a line for each maintenance that is announced and near."""
+    rows = [(f"  {printable(it.name)}", announced(notice)) for it in nodes for notice in it.notices]
+    return ["", "Announced:", *aligned(rows)] if rows else []
 
 
 def _row(status: NodeStatus, now: datetime) -> tuple[str, ...]:
@@ -58,15 +71,11 @@ def _held_by(status: NodeStatus) -> list[str]:
     names = list(named.values())
     if status.lease and status.lease_until and status.lease.spec.holder_identity != HOLDER:
         names.append(f"lease of {status.lease.spec.holder_identity or 'somebody unnamed'}")
+    if status.hold is not None:
+        names.append(f"a hold of {status.hold.by or 'somebody unnamed'}")
     if not names and status.is_cordoned:
         names.append("a person or another tool")
     return names
-
-
-def _columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    cells = [[printable(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    return ["   ".join(f"{cell:{width}}" for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells]
 
 
 # One node
@@ -83,11 +92,16 @@ def _facts(status: NodeStatus, now: datetime) -> Iterator[tuple[str, str]]:
     yield "State", status.state
     if status.node is not None:
         yield "Cordoned", _cordoned(status, now)
+    if status.hold is not None:
+        yield "Hold", f"{status.hold}; to end that: haulout release {status.name}"
+    elif status.was_held is not None:
+        yield "Hold", f"over: {status.was_held}"
     yield from (("Held by", _holder(it, now)) for it in status.holders)
     if status.bad_mark:
         yield "Mark", status.bad_mark
     for it in status.maintenances:
         yield from _maintenance(it, now)
+    yield from (("Announced", announced(it)) for it in status.notices)
     if status.lease is not None:
         yield "Lease", _lease(status, now)
     if status.pods is not None:
@@ -179,6 +193,14 @@ class _HolderJson(_Json, frozen=True):
     presence: str
 
 
+class _HoldJson(_Json, frozen=True):
+    by: str
+    reason: str
+    until: datetime | None
+    problem: str
+    is_over: bool
+
+
 class _LeaseJson(_Json, frozen=True):
     holder: str | None
     until: datetime | None
@@ -208,6 +230,8 @@ class _NodeJson(_Json, frozen=True):
     maintenances: tuple[_MaintenanceJson, ...]
     lease: _LeaseJson | None
     pods: int | None
+    notices: tuple[NoticeJson, ...]
+    hold: _HoldJson | None
     problem: str
 
 
@@ -218,8 +242,8 @@ class _StandingsJson(_Json, frozen=True):
 
 def as_json(standings: Standings, *, everything: bool) -> bytes:
     """Return it for programs; `haulout status --help` documents the fields."""
-    nodes = tuple(_node_json(it) for it in standings.nodes if everything or it.has_news)
-    return msgspec.json.format(msgspec.json.encode(_StandingsJson(nodes=nodes, notes=standings.notes)))
+    nodes = tuple(_node_json(it) for it in standings.nodes if everything or it.has_news or it.notices)
+    return documents.as_json(_StandingsJson(nodes=nodes, notes=standings.notes))
 
 
 def _node_json(status: NodeStatus) -> _NodeJson:
@@ -235,8 +259,18 @@ def _node_json(status: NodeStatus) -> _NodeJson:
         maintenances=tuple(map(_maintenance_json, status.maintenances)),
         lease=None if lease is None else _LeaseJson(holder=lease.spec.holder_identity, until=status.lease_until),
         pods=None if status.pods is None else len(status.pods),
+        notices=tuple(map(notice_json, status.notices)),
+        hold=_hold_json(status),
         problem=status.bad_mark,
     )
+
+
+def _hold_json(status: NodeStatus) -> _HoldJson | None:
+    hold = status.hold or status.was_held
+    if hold is None:
+        return None
+    is_over = status.hold is None
+    return _HoldJson(by=hold.by, reason=hold.reason, until=hold.until, problem=hold.problem, is_over=is_over)
 
 
 def _maintenance_json(it: NodeMaintenance) -> _MaintenanceJson:

@@ -1,12 +1,12 @@
 """The nodes that somebody means: by name or by label; all of them, or nothing is done."""
 
 import asyncio
-import difflib
 from collections.abc import Sequence
 
 import click
 
 from haulout.cli.terminal import printable
+from haulout.core.similar import closest
 from haulout.errors import KubeError, NotFound
 from haulout.kube import selectors
 from haulout.kube.client import Client
@@ -71,5 +71,5 @@ async def meant(client: Client, name: str) -> str:
         known = [node.name for node in (await client.list(NODES)).items]
     except KubeError:
         return ""
-    near = difflib.get_close_matches(name, known, n=1)
-    return f'; did you mean "{near[0]}"?' if near else ""
+    near = closest(name, known)
+    return f'; did you mean "{near}"?' if near else ""

@@ -11,17 +11,25 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from haulout.app import logs
-from haulout.app.configured import Configured, usual_path
+from haulout.app import logs, machine_settings
+from haulout.app.clouds import read as read_clouds
+from haulout.app.configured import USUAL, Configured
+from haulout.app.esx import Esx
+from haulout.app.kubernikus import Kubernikus
+from haulout.app.machines import Machines
+from haulout.app.notices import Notices
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import Profiles
 from haulout.cli import connect
 from haulout.core.clock import RealClock
+from haulout.errors import UsageError
 from haulout.kube.client import Client
 from haulout.kube.network.config import IN_CLUSTER, Connection
 from haulout.maintenance import lease
 from haulout.profiles.outside import Network
-from haulout.web import health, info
+from haulout.web import guarded, health, info
+from haulout.web.auth.settings import AccessSettings
+from haulout.web.keysmith import Aside
 from haulout.web.listening import Address
 from haulout.web.wishes import WebhookSettings, certificate_from
 
@@ -36,35 +44,57 @@ class Wishes:
     webhook: str | None
     health_port: int | None
     metrics: Address | None
+    guarded_metrics: Address | None = None
+    access: AccessSettings | None = None
     lingers: timedelta = timedelta()
     guards_quorum: bool
+    cluster: str | None = None  # how people know it
 
     def settings(self, connection: Connection) -> OperatorSettings:
         """Return the settings for an operator that reaches its cluster this way."""
         in_pod = connection.context == IN_CLUSTER
         namespace = self.namespace or connection.namespace
         webhook = self.webhook or ("auto" if in_pod else "off")
+        if webhook == "off" and self.guarded_metrics is not None:
+            raise UsageError("--https-metrics-port: only with a --webhook, whose certificate is shown there")
         return OperatorSettings(
             namespace=namespace,
             identity=f"{socket.gethostname()}_{uuid.uuid4()}",
+            cluster=self.cluster or ("" if in_pod else connection.context),
             node=os.environ.get("NODE_NAME", ""),
             lease_namespace=os.environ.get("LEASE_NAMESPACE") or lease.NAMESPACE,
             guard_quorum=self.guards_quorum,
             webhook=None
             if webhook == "off"
             else WebhookSettings(
-                namespace=namespace, certificate=certificate_from(webhook), guard_quorum=self.guards_quorum
+                namespace=namespace,
+                certificate=certificate_from(webhook),
+                smith=Aside(),
+                guard_quorum=self.guards_quorum,
             ),
             health_port=self.health_port or (health.PORT if in_pod else None),
             metrics=self.metrics or (Address(info.PORT) if in_pod else None),
+            guarded_metrics=self.guarded_metrics or (Address(guarded.PORT) if in_pod else None),
+            access=self.access,
             lingers=self.lingers,
         )
 
 
-def configured(path: Path | None) -> Configured | None:
-    """Return the configuration of profiles, from this file or from the usual one; None if there is none."""
-    path = path or usual_path()
-    return None if path is None else Configured(path, environ=os.environ, clock=RealClock())
+def configured(path: Path | None) -> Configured:
+    """Return the configuration of profiles, from this file or from the usual one, which need not be there."""
+    return Configured(path or USUAL, environ=os.environ, clock=RealClock(), may_lack=path is None)
+
+
+def of_kubernikus(path: Path | None) -> Kubernikus | None:
+    """Return what a file says about nodes of Kubernikus, if one is named."""
+    if path is None:
+        return None
+    from haulout.app.kubernikus_settings import KubernikusFile
+    from haulout.kubernikus import sdk
+
+    file = KubernikusFile(path, environ=os.environ, clock=RealClock())
+    sdk.check()
+    return Kubernikus(file)
 
 
 @asynccontextmanager
@@ -80,6 +110,16 @@ async def with_profiles(configuration: Configured | None, client: Client) -> Asy
         await network.close()
 
 
+def on_esx(path: Path) -> Esx:
+    """Return how nodes on ESX hosts are seen to; raises `ConfigError` if the file makes no sense, or the SDK lacks."""
+    from haulout.app.esx_settings import EsxFile
+    from haulout.esx import sdk
+
+    file = EsxFile(path, os.environ)
+    sdk.check()
+    return Esx.of(file)
+
+
 def operate(
     wishes: Wishes,
     *,
@@ -87,10 +127,16 @@ def operate(
     context: str | None,
     as_json: bool,
     config: Path | None = None,
+    kubernikus: Path | None = None,
+    esx: Path | None = None,
     level: int | None = None,
 ) -> None:
     """Run the operator until it is told to end; `level` is of its log, instead of what -v says."""
-    configuration = configured(config)
+    configuration, clouds = configured(config), read_clouds(os.environ)
+    nodes_of_kubernikus = of_kubernikus(kubernikus)
+    vcenters = None if esx is None else on_esx(esx)
+    how, policy = machine_settings.read(os.environ)
+    machines = Machines(settings=how, policy=policy)
 
     async def main() -> None:
         async with connect.connect(kubeconfig=kubeconfig, context=context) as session:
@@ -99,11 +145,30 @@ def operate(
             asked_for = min(logging.getLogger().level or logging.INFO, logging.INFO)
             logs.configure(as_json=as_json, level=asked_for if level is None else level)
             log.info("the operator runs on %s, in namespace %s", session.connection.server, settings.namespace)
-            if configuration is not None:
+            if configuration.is_there:
                 log.info("profiles are configured by %s", configuration.path)
+            if nodes_of_kubernikus is not None:
+                log.info("nodes of Kubernikus are seen to, by %s", nodes_of_kubernikus.file.path)
+                for warning in nodes_of_kubernikus.file.warnings:
+                    log.warning("%s", warning)
+            if esx is not None:
+                log.info("nodes on ESX hosts are seen to, by %s", esx)
+            for line in clouds.told():
+                log.info("%s", line)
+            for line in clouds.ignored:
+                log.warning("environment: %s", line)
+            notices = Notices(clouds.sources(socket.gethostname()))
             try:
                 async with with_profiles(configuration, session.client) as profiles:
-                    await run_operator(session.client, settings, profiles=profiles)
+                    await run_operator(
+                        session.client,
+                        settings,
+                        profiles=profiles,
+                        notices=notices,
+                        machines=machines,
+                        kubernikus=nodes_of_kubernikus,
+                        esx=vcenters,
+                    )
             except asyncio.CancelledError:
                 log.info("the operator ends")
 

@@ -67,16 +67,20 @@ async def gather(session: Session, *, namespace: str | None, configuration: Conf
     """Ask the cluster; `namespace` is where the operator lives, by default the connection's."""
     client = session.client
     namespace = namespace or session.connection.namespace
-    needed = needs.permissions(namespace=namespace, configuration=configuration)
+    version = await _version(client, session.connection)  # first: it tells best what is wrong with the way there
+    discovery = await _discovery(client)
+    needed = needs.permissions(
+        namespace=namespace, configuration=configuration, with_machines=needs.has_machines(discovery)
+    )
     return Findings(
         connection=session.connection,
         namespace=namespace,
-        version=await _version(client, session.connection),
+        version=version,
         namespace_exists=await _exists(client, namespace),
         user=await access.whoami(client),
         needed=needed,
         refused=await _refused(client, needed),
-        discovery=await _discovery(client),
+        discovery=discovery,
     )
 
 
@@ -223,7 +227,8 @@ def _state_in_words(feature: Feature, state: State, discovery: Discovery | None)
     found = discovery.find(resource.group, resource.plural)
     if found:
         return f"{state}: installed as {', '.join(found.versions)}, needed as {resource.version}"
-    return f"{state}: not installed" + ("; `haulout manifests` has it" if feature.is_shipped else "")
+    command = f"haulout manifests {feature.option}".strip()
+    return f"{state}: not installed" + (f"; `{command}` has it" if feature.is_shipped else "")
 
 
 def _what_to_do(findings: Findings, grant_command: str) -> list[str]:

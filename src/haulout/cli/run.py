@@ -4,17 +4,19 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from haulout.cli import options
+from haulout.cli import dashboard_flags, hub_flags, options
 from haulout.sandbox import limits
 
 if TYPE_CHECKING:  # heavy: what runs is imported when it is asked for
-    from haulout.sandbox.site import Plan
+    from haulout.hub.settings import HubSettings
+    from haulout.web.auth.settings import AccessSettings
+    from haulout.web.listening import Address
 
 _MOST_PORT = 65_535
 _SANDBOX_ONLY = (
@@ -27,6 +29,7 @@ _SANDBOX_ONLY = (
     "scenario",
     "write_kubeconfig",
     "port",
+    "clouds_port",
 )
 _CLUSTER_ONLY = (
     "kubeconfig",
@@ -35,8 +38,14 @@ _CLUSTER_ONLY = (
     "log_format",
     "webhook",
     "health_port",
+    "https_metrics_port",
     "no_quorum_check",
+    "cluster_name",
+    "kubernikus",
+    "esx",
 )
+
+_NOT_OF_A_HUB = ("webhook", "https_metrics_port", "config", "kubernikus", "esx", "no_quorum_check", "sandbox")
 
 Check = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -54,6 +63,15 @@ def _from(least: int, most: int, hint: str) -> Check:
 
 @click.command("run", short_help="Run the operator, or with --sandbox a cluster to try it on.")
 @options.cluster
+@click.option(
+    "--mode",
+    type=click.Choice(["cluster", "management"]),
+    default="cluster",
+    show_default=True,
+    help="cluster: see to the nodes of this cluster. management: be the hub of a management cluster of Cluster API, "
+    "and couple its Machines with the nodes of workload clusters.",
+)
+@hub_flags.hub
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
@@ -76,9 +94,17 @@ def _from(least: int, most: int, hint: str) -> Check:
     "--metrics-port",
     type=int,
     metavar="N",
-    callback=_from(1, _MOST_PORT, "/metrics and /api/v1/info are served there"),
-    help="Serve /metrics and /api/v1/info on this port. [default: 8080 in a pod, not at all elsewhere; with --sandbox "
-    "and profiles any that is free]",
+    callback=_from(1, _MOST_PORT, "the dashboard, the API and /metrics are served there"),
+    help="Serve the dashboard, the API and /metrics on this port. [default: 8080 in a pod, not at all elsewhere; with "
+    "--sandbox 8080, or any that is free]",
+)
+@click.option(
+    "--https-metrics-port",
+    type=int,
+    metavar="N",
+    callback=_from(1, _MOST_PORT, "/metrics is served there, over HTTPS"),
+    help="Serve /metrics over HTTPS on this port, with the webhook's certificate, to those who may get it. "
+    "[default: 8443 in a pod, not at all elsewhere]",
 )
 @click.option(
     "--config",
@@ -86,6 +112,24 @@ def _from(least: int, most: int, hint: str) -> Check:
     metavar="FILE",
     help="Configuration of maintenance profiles. [default: config/maintenance.yaml, if it is there]",
 )
+@click.option(
+    "--kubernikus",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="See to nodes of Kubernikus, too, as this kubernikus.yaml says. [default: off]",
+)
+@click.option(
+    "--esx",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="See to nodes that are virtual machines on ESX hosts, by this esx.yaml of the SAP maintenance-controller.",
+)
+@click.option(
+    "--cluster-name",
+    metavar="NAME",
+    help="How people know the cluster; the dashboard says it. [default: the context, outside of a pod]",
+)
+@dashboard_flags.dashboard
 @click.option("--no-quorum-check", is_flag=True, help="Take nodes though etcd would lose its quorum; not on OpenShift.")
 @click.option("--sandbox", is_flag=True, help="Start a cluster in this process, with the operator in it.")
 @click.option("--no-operator", is_flag=True, help="With --sandbox: only the cluster.")
@@ -124,7 +168,7 @@ def _from(least: int, most: int, hint: str) -> Check:
     default="default",
     show_default=True,
     metavar="NAME|FILE",
-    help="What there is and what happens: default, rolling, trouble, big, or a YAML file.",
+    help="What there is and what happens: default, rolling, trouble, openshift, hub, esx, big, or a YAML file.",
 )
 @click.option(
     "--write-kubeconfig",
@@ -140,36 +184,24 @@ def _from(least: int, most: int, hint: str) -> Check:
     callback=_from(0, _MOST_PORT, "0 is any that is free"),
     help="Port of the API server on this machine, instead of any that is free.",
 )
+@click.option(
+    "--clouds-port",
+    type=int,
+    metavar="N",
+    callback=_from(0, _MOST_PORT, "0 is any that is free"),
+    help="With --sandbox: have the stand-ins of clouds answer on this port, for SDKs, command lines and agents.",
+)
 @options.verbose
 @click.pass_context
-def run(  # noqa: PLR0913 - one for each option
-    ctx: click.Context,
-    *,
-    kubeconfig: str | None,
-    context: str | None,
-    namespace: str | None,
-    log_format: str | None,
-    webhook: str | None,
-    health_port: int | None,
-    metrics_port: int | None,
-    config: Path | None,
-    no_quorum_check: bool,
-    sandbox: bool,
-    no_operator: bool,
-    nodes: int | None,
-    zones: int | None,
-    pods_per_node: int | None,
-    seed: int,
-    speed: float,
-    scenario: str,
-    write_kubeconfig: Path | None,
-    port: int,
-) -> None:
+def run(ctx: click.Context, /, **options: Any) -> None:
     """Run the operator until Ctrl-C or SIGTERM.
 
     It works on the cluster that --kubeconfig and --context name or, in a pod, on the pod's own. Any number may run: one
     leads, the others wait. NodeMaintenances are seen to where their CustomResourceDefinition is installed, and profiles
     where there is a configuration: that of the SAP maintenance-controller, as it is. Edits take effect by themselves.
+
+    With --mode management it is the hub of a management cluster of Cluster API: it holds the deletion of Machines that
+    are enabled until their nodes, in workload clusters, are prepared, and passes on who asks for their maintenance.
 
     With --sandbox it brings the cluster along: an API server with nodes, a scheduler and controllers, all in memory.
     kubectl cannot tell it from a real one in daily use. It prints how to reach it, and leaves nothing behind.
@@ -179,41 +211,149 @@ def run(  # noqa: PLR0913 - one for each option
       NODE_NAME        the node that this process runs on: before it is drained, another leads
       LEASE_NAMESPACE  where the leases of nodes are, instead of medik8s-leases
       KUBECONTEXT      the context, if --context names none
+      HAULOUT_MACHINES_LEAD, _WINDOW, _SURGE, _KINDS  how Machines of OpenShift are replaced, where there are any
+      WD_STREAM_OCID, HAULOUT_OCI_COMPARTMENTS, and others   listen to maintenance of Oracle Cloud Infrastructure
+      QUEUE_URL, HAULOUT_AWS, and others                     listen to maintenance of AWS
+      HAULOUT_GCP, HAULOUT_GCP_PROJECTS, and others          listen to maintenance of Google Cloud
+      HAULOUT_GKE                                            go by what labels of GKE's nodes say of maintenance
 
     \b
     Exit codes:
       0  it ran and was told to end, by Ctrl-C or SIGTERM
       1  the cluster cannot be reached at the start, or does not accept the credentials
-      2  the command line or a file it names makes no sense
+      2  the command line, a file it names or a variable makes no sense
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
-    if not sandbox:
+    given = _Given(**options)
+    if given.mode == "management":
+        _refuse(ctx, (*_SANDBOX_ONLY, *_NOT_OF_A_HUB), "not with --mode management")
+        _be_the_hub(given)
+        return
+    _refuse(ctx, hub_flags.NAMES, "only with --mode management")
+    if not given.sandbox:
         _refuse(ctx, _SANDBOX_ONLY, "only with --sandbox")
-        from haulout.cli.operate import Wishes, operate
-        from haulout.web.listening import Address
-
-        wishes = Wishes(
-            namespace=namespace,
-            webhook=webhook,
-            health_port=health_port,
-            metrics=None if metrics_port is None else Address(metrics_port),
-            guards_quorum=not no_quorum_check,
-        )
-        as_json = log_format == "json" or (log_format is None and not sys.stderr.isatty())
-        context = context or os.environ.get("KUBECONTEXT")
-        operate(wishes, kubeconfig=kubeconfig, context=context, as_json=as_json, config=config)
+        _operate(given)
         return
     _refuse(ctx, _CLUSTER_ONLY, "not with --sandbox, which brings its own cluster")
-    if no_operator:
+    if given.no_operator:
         _refuse(ctx, ("config",), "not with --no-operator, as nobody would read it")
-        _refuse(ctx, ("metrics_port",), "not with --no-operator, as nobody would answer there")
+        _refuse(ctx, ("metrics_port", *dashboard_flags.NAMES), "not with --no-operator, as nobody would answer there")
+    _play(given)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Given:
+    """What was typed, by option."""
+
+    kubeconfig: str | None
+    context: str | None
+    namespace: str | None
+    mode: str
+    hub: "HubSettings"
+    elects: bool
+    log_format: str | None
+    webhook: str | None
+    health_port: int | None
+    metrics_port: int | None
+    https_metrics_port: int | None
+    config: Path | None
+    kubernikus: Path | None
+    esx: Path | None
+    access: "AccessSettings"
+    no_quorum_check: bool
+    cluster_name: str | None
+    sandbox: bool
+    no_operator: bool
+    nodes: int | None
+    zones: int | None
+    pods_per_node: int | None
+    seed: int
+    speed: float
+    scenario: str
+    write_kubeconfig: Path | None
+    port: int
+    clouds_port: int | None
+
+    @property
+    def named_context(self) -> str | None:
+        return self.context or os.environ.get("KUBECONTEXT")
+
+    @property
+    def as_json(self) -> bool:
+        return self.log_format == "json" or (self.log_format is None and not sys.stderr.isatty())
+
+    @property
+    def shown_at(self) -> "Address | None":
+        """Where the dashboard and metrics are asked for."""
+        from haulout.web.listening import Address
+
+        return None if self.metrics_port is None else Address(self.metrics_port)
+
+
+def _be_the_hub(given: _Given) -> None:
+    from haulout.cli.operate_hub import HubWishes, operate_hub
+
+    wishes = HubWishes(
+        hub=given.hub,
+        namespace=given.namespace,
+        health_port=given.health_port,
+        metrics=given.shown_at,
+        access=given.access,
+        cluster=given.cluster_name,
+        elects=given.elects,
+    )
+    operate_hub(wishes, kubeconfig=given.kubeconfig, context=given.named_context, as_json=given.as_json)
+
+
+def _operate(given: _Given) -> None:
+    from haulout.cli.operate import Wishes, operate
+    from haulout.web.listening import Address
+
+    wishes = Wishes(
+        namespace=given.namespace,
+        webhook=given.webhook,
+        health_port=given.health_port,
+        metrics=given.shown_at,
+        guarded_metrics=None if given.https_metrics_port is None else Address(given.https_metrics_port),
+        access=given.access,
+        guards_quorum=not given.no_quorum_check,
+        cluster=given.cluster_name,
+    )
+    operate(
+        wishes,
+        kubeconfig=given.kubeconfig,
+        context=given.named_context,
+        as_json=given.as_json,
+        config=given.config,
+        kubernikus=given.kubernikus,
+        esx=given.esx,
+    )
+
+
+def _play(given: _Given) -> None:
+    from haulout.cli.play import play
     from haulout.sandbox.scenarios.loading import load
     from haulout.sandbox.scenarios.plan import reshaped
     from haulout.sandbox.site import Plan
 
-    loaded = load(scenario)
-    shaped = reshaped(loaded.scenario, nodes=nodes, zones=zones, pods_per_node=pods_per_node)
-    plan = Plan(loaded=loaded.of(shaped), seed=seed, speed=speed, port=port, kubeconfig=write_kubeconfig)
-    _run(plan, with_operator=not no_operator, config=config, metrics_port=metrics_port)
+    loaded = load(given.scenario)
+    if given.clouds_port is not None and not any(pool.cloud for pool in loaded.scenario.pools):
+        raise click.UsageError(f"--clouds-port: no pool of the scenario {loaded.name} says of which cloud it is")
+    shaped = reshaped(loaded.scenario, nodes=given.nodes, zones=given.zones, pods_per_node=given.pods_per_node)
+    plan = Plan(
+        loaded=loaded.of(shaped),
+        seed=given.seed,
+        speed=given.speed,
+        port=given.port,
+        clouds_port=given.clouds_port,
+        kubeconfig=given.write_kubeconfig,
+    )
+    play(
+        plan,
+        config=given.config,
+        with_operator=not given.no_operator,
+        metrics_port=given.metrics_port,
+        access=given.access,
+    )
 
 
 def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
@@ -222,42 +362,3 @@ def _refuse(ctx: click.Context, names: tuple[str, ...], why: str) -> None:
         given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
         if given and parameter.name in names:
             raise click.UsageError(f"{parameter.opts[-1]}: {why}")
-
-
-def _run(plan: "Plan", *, with_operator: bool, config: Path | None, metrics_port: int | None) -> None:
-    import asyncio
-    import logging
-
-    from haulout.app.sandbox import LOCAL, run_sandbox
-    from haulout.cli import connect, sandbox_text
-    from haulout.cli.operate import configured, with_profiles
-    from haulout.core.clock import RealClock
-    from haulout.core.paced import PacedLoop
-    from haulout.sandbox.kubeconfig import default_path
-    from haulout.web.listening import Address
-
-    # What the cluster's components have to say of faults is for those who ask with -v.
-    logging.getLogger("haulout").addHandler(logging.NullHandler())
-    logging.getLogger("aiohttp").addHandler(logging.NullHandler())
-    began = RealClock().monotonic()
-    configuration = configured(config) if with_operator else None
-    port = 0 if metrics_port is None and configuration is not None else metrics_port
-
-    async def main() -> None:
-        try:
-            await run_sandbox(
-                plan,
-                default_kubeconfig=default_path(os.environ),
-                ready=lambda site, api: sandbox_text.show(
-                    site, plan, seconds=RealClock().monotonic() - began, with_operator=with_operator, api=api
-                ),
-                tell=sandbox_text.tell,
-                with_operator=with_operator,
-                with_profiles=partial(with_profiles, configuration),
-                metrics=None if port is None else Address(port, LOCAL),
-            )
-        except asyncio.CancelledError:  # Ctrl-C and SIGTERM are how it is told to end
-            sandbox_text.say_goodbye()
-
-    sandbox_text.say_hello(plan)
-    connect.run(main(), loop_factory=PacedLoop)

@@ -3,39 +3,95 @@
 import shlex
 import shutil
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from haulout.cli.terminal import aligned, printable
+from haulout.kinds.clusterapi import MAINTENANCE, REQUESTED, ClusterKey
+from haulout.kinds.openshift import MACHINE_NAMESPACE
 from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.sandbox.overview import Overview, overview
 from haulout.sandbox.scenarios import plan as plans
 from haulout.sandbox.site import Plan, Site
 
+if TYPE_CHECKING:
+    from haulout.app.sandbox import Answering
+
 _MINUTE = 60
 _HOUR = 60 * _MINUTE
+_CLOUDS = "OCI Streaming and Compute, EC2, SQS, Auto Scaling, metadata of Azure, Google Compute"
+_NO_KUBECTL = "# kubectl is not on your PATH: https://kubernetes.io/docs/tasks/tools"
 
 
 def say_hello(plan: Plan) -> None:
     """Say that it takes a moment, to those who watch."""
     if sys.stderr.isatty():
-        nodes = len(plans.machines(plan.loaded.scenario))
-        click.echo(f"Starting {_count(nodes, 'node')} …", err=True)
+        scenario = plan.loaded.scenario
+        nodes = len(plans.machines(scenario)) + sum(pool.count for it in scenario.clusters for pool in it.pools)
+        inside = f" in {_count(1 + len(scenario.clusters), 'cluster')}" if scenario.clusters else ""
+        click.echo(f"Starting {_count(nodes, 'node')}{inside} …", err=True)
 
 
-def show(site: Site, plan: Plan, *, seconds: float, with_operator: bool, api: str = "") -> None:
+def show(
+    site: Site,
+    plan: Plan,
+    *,
+    seconds: float,
+    with_operator: bool,
+    with_profiles: bool = False,
+    found: "Answering",
+) -> None:
     """Say what there is, and what to try."""
-    found = overview(site.cluster.api)
-    has_kubectl = bool(shutil.which("kubectl"))
-    click.echo(
-        as_text(found, site, plan, seconds=seconds, has_kubectl=has_kubectl, with_operator=with_operator, api=api)
+    text = as_text(
+        overview(site.cluster.api),
+        site,
+        plan,
+        seconds=seconds,
+        has_kubectl=bool(shutil.which("kubectl")),
+        with_operator=with_operator,
+        with_profiles=with_profiles,
+        api=found.url,
+        token=found.token,
+        workloads=_workloads(site, found),
     )
+    click.echo(text)
 
 
-def as_text(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A workload cluster, as it is shown."""
+
+    key: ClusterKey
+    context: str
+    found: Overview
+    machine: str = ""  # one of its Machines, to try things on
+    dashboard: str = ""
+
+
+def _workloads(site: Site, found: "Answering") -> list[Workload]:
+    clusters, shown = site.stage.clusters.clusters, []
+    for key, context in site.contexts.items():
+        machines = site.cluster.api.objects("machines", namespace=key.namespace)
+        names = [it["metadata"]["name"] for it in machines if it["spec"]["clusterName"] == key.name]
+        shown.append(
+            Workload(
+                key=key,
+                context=context,
+                found=overview(clusters[key].api),
+                machine=next(iter(names), ""),
+                dashboard=found.operators.get(key, ""),
+            )
+        )
+    return shown
+
+
+def as_text(  # noqa: PLR0913 - one for each thing that there is to tell
     found: Overview,
     site: Site,
     plan: Plan,
@@ -43,25 +99,33 @@ def as_text(
     seconds: float,
     has_kubectl: bool,
     with_operator: bool,
+    with_profiles: bool = False,
     api: str = "",
+    token: str = "",
+    workloads: Sequence[Workload] = (),
 ) -> str:
-    """Return what there is, and what to try; `api` is where the operator answers, if it does."""
-    pods = _count(found.pods, "pod") if found.running == found.pods else f"{found.running} of {found.pods} pods running"
-    machines = f"{_count(found.nodes, 'node')} in {_count(found.zones, 'zone')}"
+    """Return what there is, and what to try; `api` is where the operator answers, and `token` opens that, if set."""
     speed = f", {plan.speed:g} times faster than life" if plan.speed != 1 else ""
     rows = [
-        ("Cluster", f"{machines}, {pods}, {_count(found.budgets, 'disruption budget')}"),
+        ("Cluster", f"{'management: ' if workloads else ''}{_size(found)}"),
+        *(("Workload", f"{it.key}: {_size(it.found)}") for it in workloads),
         ("Scenario", f"{plan.loaded.name}, seed {plan.seed}{speed}"),
         ("Server", site.server),
         ("Kubeconfig", str(site.kubeconfig)),
-        *([("Operator", f"{api}/api/v1/info and {api}/metrics")] if api else []),
+        *_places(api, workloads),
+        *([("Token", f"{token} (to log in to the dashboard)")] if token else []),
+        *([("Clouds", f"{site.clouds} ({_CLOUDS})")] if site.clouds else []),
     ]
     sections = [
         aligned([(click.style(name, bold=True), value) for name, value in rows]),
         [
             "To try, in another terminal:",
-            *_commands(found, site, has_kubectl=has_kubectl, with_operator=with_operator),
-            *([f"  haulout why {found.first_node} --from {api}"] if api else []),
+            *(
+                _hub_commands(site, workloads, has_kubectl=has_kubectl, with_operator=with_operator)
+                if workloads
+                else _commands(found, site, plan, has_kubectl=has_kubectl, with_operator=with_operator)
+            ),
+            *([f"  haulout why {found.first_node} --from {api}"] if api and with_profiles and not workloads else []),
         ],
         [f"Ready after {seconds:.1f} s. Ctrl-C ends it and leaves nothing behind."],
     ]
@@ -72,9 +136,49 @@ def _count(number: int, what: str) -> str:
     return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
 
 
-def _commands(found: Overview, site: Site, *, has_kubectl: bool, with_operator: bool) -> list[str]:
+def _size(found: Overview) -> str:
+    pods = _count(found.pods, "pod") if found.running == found.pods else f"{found.running} of {found.pods} pods running"
+    machines = f"{_count(found.nodes, 'node')} in {_count(found.zones, 'zone')}"
+    return f"{machines}, {pods}, {_count(found.budgets, 'disruption budget')}"
+
+
+def _places(api: str, workloads: Sequence[Workload]) -> list[tuple[str, str]]:
+    """Return where the operator answers; or the hub, and the operators of workload clusters."""
+    if not workloads:
+        return [("Dashboard", f"{api}/"), ("Operator", f"{api}/api/v1/info and {api}/metrics")] if api else []
+    hub = [("Dashboard", f"{api}/ (all clusters)"), ("Hub", f"{api}/metrics")] if api else []
+    return hub + [("Dashboard", f"{it.dashboard}/ ({it.key})") for it in workloads if it.dashboard]
+
+
+def _hub_commands(site: Site, workloads: Sequence[Workload], *, has_kubectl: bool, with_operator: bool) -> list[str]:
+    commands = [
+        f"export KUBECONFIG={shlex.quote(str(site.kubeconfig))}",
+        "kubectl get clusters,machines -A",
+        "kubectl get bmh -A  # hosts of Metal3",
+        *(f"kubectl --context {it.context} get nodes" for it in workloads),
+    ]
+    # Not those of the first: these are rolled out while one still reads.
+    tried = next((it for it in reversed(workloads) if it.machine), None)
+    if tried is not None:
+        machine = f"machine -n {tried.key.namespace} {tried.machine}"
+        if with_operator:
+            commands += [
+                f"kubectl label {machine} {MAINTENANCE}={REQUESTED}  # its node is emptied, and approves it",
+                f"kubectl label {machine} {MAINTENANCE}-  # it is over: the node is given back",
+            ]
+        commands.append(f"kubectl delete {machine} --wait=false  # another comes in its place")
+    return [f"  {it}" for it in (*commands, *([] if has_kubectl else [_NO_KUBECTL]))]
+
+
+def _commands(found: Overview, site: Site, plan: Plan, *, has_kubectl: bool, with_operator: bool) -> list[str]:
     drained = found.blocked.node if found.blocked else found.first_node
     commands = [f"export KUBECONFIG={shlex.quote(str(site.kubeconfig))}", "kubectl get nodes"]
+    if with_operator and site.stage.fleet.clouds:
+        commands.append("kubectl get mn  # what the clouds announce, from the first seconds on")
+    if plan.loaded.scenario.has_machines:
+        commands.append(f"kubectl get machines -n {MACHINE_NAMESPACE}")
+    if plan.loaded.scenario.has_machines and with_operator:
+        commands.append("kubectl get machinemaintenances -A")
     if with_operator:
         commands += [f"echo '{_order(drained)}' | kubectl apply -f -", "kubectl get nodemaintenances --watch"]
     else:
@@ -87,7 +191,7 @@ def _commands(found: Overview, site: Site, *, has_kubectl: bool, with_operator: 
     if with_operator:
         commands.append(f"kubectl delete nodemaintenance try-{drained}  # gives the node back")
     if not has_kubectl:
-        commands.append("# kubectl is not on your PATH: https://kubernetes.io/docs/tasks/tools")
+        commands.append(_NO_KUBECTL)
     return [f"  {command}" for command in commands]
 
 

@@ -31,6 +31,9 @@ def status(*, node: str | None, everything: bool, output: str, kubeconfig: str |
                                lastError, pendingPods, nextLook, blockers}]
                lease: {holder, until}     until is null if it ran out
                pods                only with NODE
+               notices             what is announced for it and happens within a day,
+                                   with the fields of `haulout notice list`
+               hold: {by, reason, until, problem, isOver}     null: nobody has held it
                problem}]           with Haulout's mark, if it has one
       notes                        what could not be seen
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is

@@ -10,7 +10,12 @@ DEFAULT_FILE = "config/maintenance.yaml"  # where the operator looks
 
 @click.command("why", short_help="Explain why the profiles of a node are where they are.")
 @click.argument("node")
-@click.option("--config", "file", metavar="FILE", help=f"The maintenance.yaml to judge by.  [default: {DEFAULT_FILE}]")
+@click.option(
+    "--config",
+    "file",
+    metavar="FILE",
+    help=f"The maintenance.yaml to judge by.  [default: {DEFAULT_FILE}, if it is here]",
+)
 @click.option("--config-map", metavar="NAMESPACE/NAME", help="A ConfigMap that has it, under the key maintenance.yaml.")
 @click.option("--from", "url", metavar="URL", help="Ask the operator at URL (its port for metrics) instead.")
 @click.option("--no-ask", is_flag=True, help="Do not ask Prometheus or whatever else checks ask outside the cluster.")
@@ -30,6 +35,10 @@ def why(*, node: str, output: str, **wishes: object) -> None:
 
     It looks at the cluster by itself and takes the same step as the operator, but does nothing of it. It needs no
     operator, and only the permission to see what the checks look at.
+
+    \b
+    Environment:
+      HAULOUT_TOKEN  a token of Kubernetes, for an operator whose dashboard wants to know who asks
 
     \b
     Exit codes:
@@ -52,6 +61,14 @@ def why(*, node: str, output: str, **wishes: object) -> None:
       wakesOn                         what else it is looked at for
       asksEvery                       how often checks ask the outside; null: they do not
       notes                           what could not be seen
+      announced: [{notice, kind, reason, phase, says, start, end}]
+                                      if the configuration looks at notices; empty with --from
+      ordered: [{maintenance, phase, reason, says}]
+                                      NodeMaintenances of the node; empty with --from
+      asked                           what its Machine of Cluster API waits for, in words; empty with --from
+      held: [{by, since, says}]       what keeps it cordoned beside these: ESX, or
+                                      Kubernikus/delete-node; empty with --from
+      hold                            who keeps maintenance off it, in words; empty: nobody
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
     from haulout.cli import why_text
     from haulout.cli.looking import Wishes, look

@@ -9,8 +9,8 @@ import msgspec
 from haulout.cli.holders import elapsed, since
 from haulout.cli.terminal import Marks, printable
 from haulout.profiles import topics
-from haulout.profiles.remedies import Change, Remedy
-from haulout.profiles.why import CheckWhy, ProfileWhy, TransitionWhy, Why
+from haulout.profiles.remedies import Remedy, said
+from haulout.profiles.why import Announced, CheckWhy, HeldBy, Ordered, ProfileWhy, TransitionWhy, Why
 from haulout.profiles.words import clock_time
 
 
@@ -25,14 +25,39 @@ def as_text(found: Why, *, marks: Marks) -> Iterator[str]:
     yield click.style(printable(f"Node {found.node}{at}"), bold=True)
     if found.problem:
         yield printable(found.problem)
+    if found.hold:
+        yield printable(f"  {found.hold}; to end that: haulout release {found.node}")
+    yield from (f"  announced: {printable(_announcement(it))}" for it in found.announced)
+    yield from (f"  ordered: {printable(_order(it))}; more: haulout status {found.node}" for it in found.ordered)
+    yield from (f"  asked: {printable(it)}" for it in found.asked)
+    yield from (f"  held: {printable(_held(it, found))}" for it in found.held)
     for profile in found.profiles:
         yield ""
         yield from _profile(profile, found.at, marks)
+    if not (found.problem or found.profiles or found.ordered or found.held):
+        yield "No profile is on it: nothing is done about it, until its labels or what is announced for it say so."
     if not found.problem:
         yield ""
         yield from _next_look(found)
     for note in found.notes:
         yield printable(f"Note: {note}")
+
+
+def _announcement(it: Announced) -> str:
+    about = f"{it.kind} ({it.reason})" if it.reason else it.kind
+    end = f", until {clock_time(it.end)}" if it.end else ""
+    return f"{about}, notice {it.notice}, {it.phase}: {it.says}{end}"
+
+
+def _held(it: HeldBy, found: Why) -> str:
+    begun = f"since {since(it.since, now=found.at)}" if found.at else f"since {clock_time(it.since)}"
+    more = f"haulout history {found.node}, kubectl describe node {found.node}"
+    return f"{it.by.replace('/', ' ', 1)}, {begun}: {it.says}; more: {more}"
+
+
+def _order(it: Ordered) -> str:
+    why = f" ({it.reason})" if it.reason else ""
+    return f"NodeMaintenance {it.maintenance}{why}, {it.phase}: {it.says}"
 
 
 def _profile(profile: ProfileWhy, at: datetime | None, marks: Marks) -> Iterator[str]:
@@ -84,11 +109,7 @@ def _remedies(found: tuple[Remedy, ...]) -> Iterator[str]:
     """Yield what would be enough, a line each."""
     for number, remedy in enumerate(found):
         start = "it would pass if" if number == 0 else "or if"
-        yield f"{start} {' and '.join(map(_change, remedy))}"
-
-
-def _change(change: Change) -> str:
-    return f"{change.name} passed" if change.passed else f"{change.name} did not pass"
+        yield f"{start} {said(remedy)}"
 
 
 def _next_look(found: Why) -> Iterator[str]:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from haulout.app import manifests, needs
+from haulout.app import manifests, needs, workload
 from haulout.app.configured import USUAL
 from haulout.app.manifests import Installation
 from haulout.cli import main
@@ -25,7 +25,7 @@ def test_the_roles_hold_exactly_what_controllers_say_they_need() -> None:
     granted = {
         (it["metadata"].get("namespace"), rule["apiGroups"][0], rule["resources"][0], verb)
         for it in manifests.permissions(WANTED)
-        if it["kind"].endswith("Role") and it["metadata"]["name"] == manifests.NAME
+        if it["kind"].endswith("Role") and it["metadata"]["name"] == workload.NAME
         for rule in it["rules"]
         for verb in rule["verbs"]
     }
@@ -39,21 +39,55 @@ def test_the_roles_hold_exactly_what_controllers_say_they_need() -> None:
 
 def test_no_rule_is_wider_than_it_has_to_be() -> None:
     rules = [rule for it in manifests.permissions(WANTED) for rule in it.get("rules", ())]
-    assert not any("*" in part for rule in rules for part in (*rule["verbs"], *rule["resources"], *rule["apiGroups"]))
-    secrets = [rule for rule in rules if rule["resources"] == ["secrets"] and rule["verbs"] != ["create"]]
+    assert not any("*" in part for rule in rules for parts in rule.values() for part in parts)
+    secrets = [rule for rule in rules if rule.get("resources") == ["secrets"] and rule["verbs"] != ["create"]]
     assert all(rule.get("resourceNames") for rule in secrets)
 
 
-def test_the_webhook_and_the_pods_find_each_other() -> None:
+def test_nodes_on_esx_hosts_are_seen_to_by_a_secret_for_who_asks_for_it() -> None:
+    def pod_of(wanted: Installation) -> RawObject:
+        found: RawObject = one("Deployment", manifests.operator(wanted))["spec"]["template"]["spec"]
+        return found
+
+    without, pod = pod_of(WANTED), pod_of(Installation(image="example/haulout:1-vsphere", esx=True))
+    assert pod["containers"][0]["args"] == [*without["containers"][0]["args"], "--esx=/esx/esx.yaml"]
+    assert pod["volumes"][-1] == {"name": "esx", "secret": {"secretName": "haulout-esx"}}
+    assert pod["containers"][0]["volumeMounts"][-1] == {"name": "esx", "mountPath": "/esx", "readOnly": True}
+
+
+def test_what_replaces_machines_is_there_for_who_asks_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    def printed(*args: str) -> list[RawObject]:
+        with pytest.raises(SystemExit) as exited:
+            main(["manifests", *args])
+        assert exited.value.code == 0
+        return list(yaml.safe_load_all(capsys.readouterr().out))
+
+    name = "machinemaintenances.machinemaintenance.managed.openshift.io"
+    assert name not in [it["metadata"]["name"] for it in printed("--crds-only")]
+    assert name in [it["metadata"]["name"] for it in printed("--crds-only", "--machines")]
+    without, whole = printed("--image", "x"), printed("--image", "x", "--machines")
+    added = [it for it in whole if it not in without]
+    assert [it["metadata"]["name"] for it in added if it["kind"] == "Namespace"] == ["machine-maintenance-operator"]
+    rules = [(it["metadata"].get("namespace"), rule) for it in added for rule in it.get("rules", ())]
+    machines = [(where, rule["verbs"]) for where, rule in rules if rule["resources"] == ["machines"]]
+    assert machines == [("openshift-machine-api", ["get", "list", "watch", "patch", "delete"])]
+    assert "machine.openshift.io" not in str(without)
+
+
+def test_services_find_the_pods_and_the_api_server_finds_the_webhook() -> None:
     objects = manifests.everything(WANTED)
-    service, deployment = one("Service", objects), one("Deployment", objects)
+    deployment = one("Deployment", objects)
     labels = deployment["spec"]["template"]["metadata"]["labels"]
-    assert service["spec"]["selector"].items() <= labels.items()
     assert deployment["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    opened = deployment["spec"]["template"]["spec"]["containers"][0]["ports"]
+    targets = {port[key] for port in opened for key in ("name", "containerPort")}
+    services = {it["metadata"]["name"]: it for it in objects if it["kind"] == "Service"}
+    for service in services.values():
+        assert service["spec"]["selector"].items() <= labels.items()
+        assert {port["targetPort"] for port in service["spec"]["ports"]} <= targets
     called = one("ValidatingWebhookConfiguration", objects)["webhooks"][0]["clientConfig"]["service"]
-    assert (called["name"], called["namespace"]) == (service["metadata"]["name"], "ops")
-    ports = {port["containerPort"] for port in deployment["spec"]["template"]["spec"]["containers"][0]["ports"]}
-    assert service["spec"]["ports"][0]["targetPort"] in ports
+    assert services[called["name"]]["metadata"]["namespace"] == called["namespace"] == "ops"
+    assert "node-maintenance-operator-controller-manager-metrics-service" in services
 
 
 def test_the_configuration_is_found_where_the_operator_looks_for_it() -> None:
@@ -74,6 +108,13 @@ def test_what_is_printed_is_what_was_meant(capsys: pytest.CaptureFixture[str]) -
     printed = capsys.readouterr().out
     assert list(yaml.safe_load_all(printed)) == manifests.everything(WANTED)
     assert "&id" not in printed
+
+
+def test_a_secret_without_a_namespace_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        main(["manifests", "--image", "example/haulout:1", "--aws-secret", "keys"])
+    assert exited.value.code == 2
+    assert "--aws-secret: expected NAMESPACE/NAME, found 'keys'" in capsys.readouterr().err
 
 
 def test_without_an_image_only_the_definitions_can_be_had(capsys: pytest.CaptureFixture[str]) -> None:

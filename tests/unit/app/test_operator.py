@@ -4,8 +4,6 @@ import asyncio
 from datetime import timedelta
 from pathlib import Path
 
-import yaml
-
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.core.clock import Clock
 from haulout.kube.patches import merge_patch
@@ -84,7 +82,7 @@ async def test_the_definition_may_come_later_than_the_operator(clock: Clock) -> 
         process = replica(town, "one")
         await clock.sleep(600 * SECOND)
         assert len(process.transport.requests) < 600
-        town.put(yaml.safe_load(definition()))
+        town.put(definition())
         order(town, "n1")
         assert await town.until(lambda: is_done(town)) < 60
 

@@ -12,8 +12,7 @@ from haulout.app.parts import Part
 from haulout.core.clock import Clock
 from haulout.maintenance import controller as maintenance_controller
 from haulout.maintenance import decision
-from haulout.profiles import controller as profiles_controller
-from haulout.profiles import machine
+from haulout.profiles import machine, stepping
 from haulout.profiles.plugin import State
 from haulout.profiles.surroundings import Surroundings
 from haulout.web import health
@@ -88,7 +87,7 @@ async def test_a_defect_about_one_node_stops_no_other_and_the_node_says_so(
             raise ZeroDivisionError("division by zero")
         return step(subject, *rest)
 
-    monkeypatch.setattr(profiles_controller, "step", breaking)
+    monkeypatch.setattr(stepping, "step", breaking)
     async with a_site(clock, "n1", "n2") as town:
         one = replica_with_profiles(town, "one", file)
         await town.until(lambda: node_state(town, "n1") == OPERATIONAL)

@@ -265,6 +265,17 @@ def test_what_others_wrote_cannot_take_over_the_terminal(haulout: Haulout) -> No
     assert "\\x1b[2J" in out
 
 
+def test_the_default_is_printed_to_be_copied_and_is_explained(haulout: Haulout) -> None:
+    code, out, err = haulout("check", "--print-default")
+    assert (code, err) == (0, "")
+    code, shown, _ = haulout("check", "--strict", write(out))
+    assert code == 0
+    assert "profile notices (for nodes while maintenance is announced for them)" in shown
+    graph = haulout("check", "--graph", write(out)).out
+    assert "operational --> [*] : nothing is announced any more" in graph
+    assert json.loads(haulout("check", "-o", "json", write(out)).out)["profiles"][0]["onNotice"] is True
+
+
 def test_a_budget_is_explained(haulout: Haulout) -> None:
     text = "budget:\n- max: 10%\n- {max: 1, groupBy: [zone], selector: pool=gpu}\n"
     shown = haulout("check", write(FILE + text)).out

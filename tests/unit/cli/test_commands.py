@@ -7,6 +7,7 @@ import select
 import signal
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,8 @@ pools: [{name: a, count: 3}]
 workloads:
 - {kind: Deployment, name: web, namespace: shop, replicas: 3}
 - {kind: StatefulSet, name: ledger, namespace: bank, replicas: 1, budget: {minAvailable: 1}}
+manifests:
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: notes, namespace: default}, data: {text: "password: hunter2"}}
 """
 NODES = ["a-01", "a-02", "a-03"]
 
@@ -141,3 +144,32 @@ def test_why_judges_a_node_by_a_file_and_changes_nothing(running: Sandbox, tmp_p
     assert "profile default: operational\n" in done.stdout
     assert "it would pass if needed passed" in done.stdout
     assert haulout(running, "why", "a-99", "--config", str(file)).stderr == 'haulout: nodes "a-99" not found\n'
+
+
+def test_what_support_needs_is_gathered_and_what_is_not_to_be_had_is_told(running: Sandbox, tmp_path: Path) -> None:
+    file = tmp_path / "for-support.tar.gz"
+    done = haulout(running, "gather", "--file", str(file))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"{file}: ")
+    assert "missing: no pods with the label app.kubernetes.io/name=haulout anywhere" in done.stderr
+    assert file.stat().st_mode & 0o777 == 0o600
+    with tarfile.open(file) as archive:
+        names = {it.partition("/")[2] for it in archive.getnames()}
+        nodes = archive.extractfile(next(it for it in archive.getnames() if it.endswith("/nodes.json")))
+        assert nodes is not None
+        found = json.load(nodes)["items"]
+        assert {it["metadata"]["name"] for it in found} >= set(NODES)
+        notes = archive.extractfile(next(it for it in archive.getnames() if it.endswith("/configmaps.json")))
+        assert notes is not None
+        [kept] = [it["data"] for it in json.load(notes)["items"] if it["metadata"]["name"] == "notes"]
+        assert kept == {"text": "password: (hidden)"}
+    assert {"README.txt", "version", "cluster-info.json", "nodemaintenances.json", "events.json"} <= names
+
+
+def test_gathered_files_go_into_a_folder_for_those_who_carry_it_away_themselves(
+    running: Sandbox, tmp_path: Path
+) -> None:
+    assert haulout(running, "gather", "--directory", str(tmp_path / "must-gather")).returncode == 0
+    assert (tmp_path / "must-gather" / "version").read_text().startswith("haulout/haulout\n")
+    refused = haulout(running, "gather", "--directory", "/proc/nowhere")
+    assert (refused.returncode, refused.stderr.splitlines()[-1][:27]) == (2, "haulout: /proc/nowhere/READ")

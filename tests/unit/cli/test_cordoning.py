@@ -4,15 +4,14 @@ import json
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
-import yaml
-
 from haulout.cli.cordoning import Done, Verb, cordon_node, told, uncordon_node
+from haulout.cli.holders import Presence, judged
 from haulout.cli.nodes import find
 from haulout.core.clock import Clock
 from haulout.drain import cordon
 from haulout.drain.cordon import MARK, Wishes
 from haulout.errors import Conflict
-from haulout.kube.objects import Node, RawObject, Taint
+from haulout.kube.objects import Metadata, Node, RawObject, Taint
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
 from haulout.maintenance.resource import definition
@@ -37,7 +36,7 @@ async def hold(town: Town, owner: str = OWNER) -> None:
 
 def order(town: Town, name: str = "patch-n1", node: str = "n1") -> None:
     """Have a NodeMaintenance."""
-    town.api.put(yaml.safe_load(definition()))
+    town.api.put(definition())
     town.api.put(a_maintenance(name, node))
 
 
@@ -171,6 +170,19 @@ async def test_a_profile_holds_a_node_for_as_long_as_the_node_has_it(clock: Cloc
                 assert "to end that: haulout why n1, which tells what it waits for" in done.problem
 
 
+async def test_a_node_of_kubernikus_is_held_for_as_long_as_its_label_orders_that_it_goes(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await hold(town, "Kubernikus/delete-node")
+        labels = {"metadata": {"labels": {"cloud.sap/delete-node": "true"}}}
+        await town.client.patch(NODES, "n1", merge_patch(labels))
+        refused = await uncordon_node(town.client, await node_of(town))
+        assert refused.verb is None
+        assert "to end that: kubectl label node n1 cloud.sap/delete-node-" in refused.problem
+        labels["metadata"]["labels"]["cloud.sap/delete-node"] = "false"
+        await town.client.patch(NODES, "n1", merge_patch(labels))
+        assert (await uncordon_node(town.client, await node_of(town))).verb == Verb.UNCORDONED
+
+
 async def test_an_object_of_that_name_for_another_node_holds_nothing(clock: Clock) -> None:
     async with a_town(clock, "n1") as town:
         order(town, node="n2")
@@ -247,3 +259,10 @@ def test_how_long_ago_is_told_as_coarsely_as_makes_sense() -> None:
     ]
     instant = datetime(2026, 1, 5, 9, tzinfo=UTC)
     assert since(instant, now=instant + timedelta(minutes=2)) == "2026-01-05 09:00:00 UTC (2m0s ago)"
+
+
+def test_whether_a_node_is_still_held_for_its_esx_host_stands_on_it() -> None:
+    mark = cordon.Cordon(owners={"ESX": cordon.Hold(since=datetime(2026, 1, 1, tzinfo=UTC))})
+    for annotations, presence in (({"cloud.sap/esx-reboot-initiated": "true"}, Presence.THERE), ({}, Presence.GONE)):
+        (holder,) = judged(mark, Node(metadata=Metadata(name="n1", annotations=annotations)), {})
+        assert (holder.name, holder.presence) == ("ESX", presence)

@@ -17,10 +17,12 @@ from haulout.core.clock import Clock
 from haulout.drain.policy import Behavior, Policy, Rule
 from haulout.drain.selection import Filters
 from haulout.errors import KubeError
+from haulout.kinds.clusterapi import DRAIN, DRAIN_RULES
 from haulout.kube import selectors
-from haulout.kube.resources import PODS
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import NODES, PODS
 from haulout.kube.transport import Response
-from support.draining import Town, a_budget, a_town, a_workload
+from support.draining import Town, a_budget, a_pod, a_town, a_workload
 
 SECOND = timedelta(seconds=1)
 FORCE = Policy(filters=Filters(force=True))
@@ -369,3 +371,24 @@ async def test_a_workload_moves_while_its_node_is_drained(clock: Clock) -> None:
         assert await command.run()
         assert town.names(on="n1") == []
         assert {pod["spec"]["nodeName"] for pod in town.pods(app="web")} == {"n2"}
+
+
+async def test_rules_of_the_nodes_machine_and_labels_of_pods_are_honoured_and_told(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        for name, label in (("web", {}), ("pinned", {DRAIN: "skip"}), ("odd", {DRAIN: "never"})):
+            town.put(a_pod(name, on="n1", labels={"app": name} | label))
+        await town.run_pods("batch", 1, on="n1", acts={"run-seconds": "20"}, restartPolicy="Never")
+        about = '[{"selector":{"matchLabels":{"app":"batch"}}}]'
+        rules = f'{{"rules":[{{"name":"jobs","behavior":"WaitCompleted","pods":{about}}}]}}'
+        await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {DRAIN_RULES: rules}}}))
+        command = await a_command(town, ["n1"])
+        assert not await command.run()
+        assert command.out == ["node/n1 cordoned", "evicting pod shop/web", "pod/web evicted", "pod/batch-00 completed"]
+        waits = "label cluster.x-k8s.io/drain says something about it that cannot be read: found 'never', expected skip"
+        assert [line for line in command.err if line.startswith("waiting for pod")] == [
+            "waiting for pod shop/batch-00: MachineDrainRule jobs lets it run until it has finished by itself",
+            f"waiting for pod shop/odd: {waits} or wait-completed; repair it, or take it away",
+        ]
+        assert any("skipping Pods by label cluster.x-k8s.io/drain=skip: shop/pinned" in line for line in command.err)
+        assert command.records[0].result is Result.BLOCKED, "it does not wait for what does not change by itself"
+        assert town.names(on="n1") == ["batch-00", "odd", "pinned"]

@@ -14,6 +14,7 @@ from haulout.core.clock import Clock
 from haulout.errors import Forbidden, HauloutError, UsageError
 from haulout.history.keeper import new
 from haulout.history.record import Content, DrainFacts, Entry, Note, added, definition
+from haulout.kinds.notice import definition as notice_definition
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
@@ -223,3 +224,40 @@ def test_the_command_line_is_checked_before_anything_is_asked(capsys: pytest.Cap
     assert run("history", "n1", "--since", "soon").code == 2
     assert run("history", "n1", "-n", "0").code == 2
     assert run("history", "n1", "-o", "xml").code == 2
+
+
+async def test_what_was_announced_is_told_between(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        await record(town)
+        town.api.put(notice_definition())
+        for name, node in (("people-a", "n1"), ("people-b", "n2")):
+            told = [
+                {"time": f"{town.clock.now() - timedelta(minutes=ago):%Y-%m-%dT%H:%M:%SZ}", "who": who, "what": what}
+                for ago, who, what in ((90, "people", "Reboot is announced"), (5, "haulout", "Due: it begins soon"))
+            ]
+            town.api.put(
+                {
+                    "apiVersion": "haulout.dev/v1alpha1",
+                    "kind": "MaintenanceNotice",
+                    "metadata": {"name": name},
+                    "spec": {"nodeName": node},
+                    "status": {"history": told},
+                }
+            )
+        shown = lines(await look(town.client, Wanted(("n1",))))
+        whats = [
+            "WHAT",
+            "NodeMaintenance",
+            "profile os",
+            "notice people-a",
+            "profile os",
+            "profile os",
+            "notice people-a",
+        ]
+        assert len(shown) == 7
+        assert all(what in line for what, line in zip(whats, shown, strict=True))
+        assert shown[3].endswith("-                                       Reboot is announced")
+        (last,) = (await look(town.client, Wanted(("n1",), most=1))).nodes[0].entries
+        assert (last.what, last.by, last.why) == ("notice/people-a", "haulout", "Due: it begins soon")
+        town.line.faults.before(path="/maintenancenotices", answer=403, times=None)
+        assert len((await look(town.client, Wanted(("n1",)))).nodes[0].entries) == 4

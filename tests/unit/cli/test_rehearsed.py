@@ -10,6 +10,9 @@ from haulout.cli.nodes import find
 from haulout.core.clock import Clock
 from haulout.drain.policy import Policy
 from haulout.drain.selection import Filters
+from haulout.kinds.clusterapi import DRAIN, DRAIN_RULES
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import NODES
 from support.draining import Town, a_budget, a_pod, a_town
 
 FORCE = Policy(filters=Filters(force=True))
@@ -103,3 +106,29 @@ async def test_programs_get_one_document(clock: Clock, capsys: pytest.CaptureFix
         assert told["nodes"][0]["pods"] == ["shop/a-00"]
         assert told["nodes"][0]["blockers"][0]["object"] == "PodDisruptionBudget shop/a"
         assert [it["way"] for it in told["budgets"]] == ["Never"]
+
+
+async def test_what_rules_keep_is_not_said_to_leave(clock: Clock, capsys: pytest.CaptureFixture[str]) -> None:
+    async with a_town(clock, "n1") as town:
+        for name, label in (("web", {}), ("pinned", {DRAIN: "skip"}), ("batch", {DRAIN: "wait-completed"})):
+            town.put(a_pod(name, on="n1", labels={"app": name} | label))
+        rules = '{"rules":[{"name":"first","behavior":"Drain","order":-1}]}'
+        await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {DRAIN_RULES: rules}}}))
+        assert await tried_out(town, "n1")
+        said = capsys.readouterr()
+        assert said.out.splitlines() == [
+            "node/n1 cordoned (server dry run)",
+            "evicting pod shop/web (server dry run)",
+            "node/n1 drained (server dry run)",
+        ]
+        warning, waits = said.err.splitlines()
+        assert warning == (
+            "Warning: skipping Pods by label cluster.x-k8s.io/drain=skip: shop/pinned; "
+            "deleting Pods that declare no controller: shop/web"
+        )
+        waiting = "waiting for pod shop/batch: label cluster.x-k8s.io/drain=wait-completed lets it run until it has"
+        assert waits == f"{waiting} finished by itself"
+        broken = merge_patch({"metadata": {"annotations": {DRAIN_RULES: "{"}}})
+        await town.client.patch(NODES, "n1", broken)
+        assert not await tried_out(town, "n1")
+        assert "annotation haulout.dev/machine-drain-rules of the node says something" in capsys.readouterr().err

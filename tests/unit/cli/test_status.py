@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 import pytest
-import yaml
 
 from haulout.cli.node_status import Standings, look
 from haulout.cli.node_status_text import as_json, details, table
@@ -15,6 +14,7 @@ from haulout.core.clock import Clock
 from haulout.drain import cordon
 from haulout.drain.cordon import MARK, Wishes
 from haulout.errors import Forbidden, KubeError
+from haulout.kinds.notice import definition as notice_definition
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
 from haulout.maintenance.resource import definition
@@ -32,7 +32,7 @@ BLOCKER = {
 
 def order(town: Town, name: str, node: str, **status: Any) -> None:
     """Have a NodeMaintenance with this status."""
-    town.api.put(yaml.safe_load(definition()))
+    town.api.put(definition())
     town.api.put(
         {
             "apiVersion": "nodemaintenance.medik8s.io/v1beta1",
@@ -257,3 +257,62 @@ async def test_programs_get_the_same(clock: Clock) -> None:
         assert node["maintenances"][0]["blockers"][0]["object"] == "PodDisruptionBudget shop/cart"
         assert node["maintenances"][0]["pendingPods"] == ["cart-0"]
         assert len(json.loads(as_json(await look(town.client), everything=True))["nodes"]) == 2
+
+
+def announce(town: Town, name: str, node: str, *, start: timedelta, **spec: str) -> None:
+    """Have a notice."""
+    town.api.put(notice_definition())
+    at = f"{town.clock.now() + start:%Y-%m-%dT%H:%M:%SZ}"
+    town.api.put(
+        {
+            "apiVersion": "haulout.dev/v1alpha1",
+            "kind": "MaintenanceNotice",
+            "metadata": {"name": name},
+            "spec": {"nodeName": node, "kind": "Reboot", "start": at, **spec},
+        }
+    )
+
+
+async def test_what_is_announced_for_the_next_day_has_a_line_below(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        announce(town, "soon", "n1", start=timedelta(hours=23), reason="bmc")
+        announce(town, "later", "n1", start=timedelta(hours=25))
+        announce(town, "over", "n1", start=timedelta(hours=2), stage="Cancelled")
+        announce(town, "begun", "n2", start=timedelta(minutes=-5))
+        announce(town, "frozen", "n2", start=timedelta(minutes=5), kind="Freeze")
+        found = await look(town.client)
+        first, empty, title, *lines = table(found, everything=False)
+        assert (first, empty, title) == ("All 2 nodes are in service.", "", "Announced:")
+        assert [line.split()[0] for line in lines] == ["n1", "n2", "n2"]
+        assert lines[0].startswith("  n1  Reboot (bmc) at ")
+        assert ", to be drained from " in lines[0]
+        assert lines[0].endswith("; notice soon")
+        assert lines[1].startswith("  n2  Reboot since ")
+        assert lines[1].endswith("(5m0s ago); notice begun")
+        assert lines[2].endswith(", by default not drained; notice frozen")
+
+
+async def test_what_is_announced_is_among_the_details_and_for_programs(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        announce(town, "soon", "n1", start=timedelta(hours=23))
+        announce(town, "waits", "n9", start=timedelta(hours=1))
+        assert in_detail(await look(town.client, "n1"))["Announced"].endswith("; notice soon")
+        assert in_detail(await look(town.client, "n9"))["State"] == "no such node"
+        (node,) = json.loads(as_json(await look(town.client), everything=False))["nodes"]
+        assert (node["node"], node["notices"][0]["name"], node["notices"][0]["phase"]) == ("n1", "soon", "Planned")
+
+
+async def test_without_notices_nothing_is_said_and_what_may_not_be_seen_is_named(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        found = await look(town.client)
+        assert not any("MaintenanceNotice" in it for it in found.notes)
+        announce(town, "soon", "n1", start=timedelta(hours=1), reason="x")
+        announce(town, "bad", "n1", start=timedelta(hours=1))
+        town.api.put(
+            {**town.api.objects("maintenancenotices")[0], "spec": {"nodeName": "n1", "start": "0000-01-01T00:00:00Z"}}
+        )
+        found = await look(town.client)
+        assert len(found.nodes[0].notices) == 1
+        assert any(it.startswith("MaintenanceNotice bad cannot be read") for it in found.notes)
+        town.line.faults.before(path="/maintenancenotices", answer=403, times=None)
+        assert any(it.startswith("MaintenanceNotices: you may not see them") for it in (await look(town.client)).notes)

@@ -9,17 +9,26 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 
 from haulout.cli import why_text
-from haulout.cli.looking import Known, from_config_map, loaded
+from haulout.cli.looking import Known, from_config_map, from_file, holders_of, loaded, orders_of
 from haulout.cli.terminal import PLAIN, PRETTY
 from haulout.core.clock import Clock
+from haulout.drain.cordon import MARK, Cordon, Hold
 from haulout.errors import Forbidden, HauloutError, KubeError, UsageError
+from haulout.esx.keys import OWNER as ESX
+from haulout.kinds import clusterapi
+from haulout.kinds.notice import definition
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
-from haulout.profiles import topics
+from haulout.kube.timestamps import micro_time
+from haulout.kubernikus.keys import OWNER as DELETE_NODE
+from haulout.maintenance import resource
+from haulout.maintenance.resource import NODE_MAINTENANCES
+from haulout.profiles import default, topics
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL
 from haulout.profiles.remedies import Change
 from haulout.profiles.why import Why, heard, judge
@@ -273,13 +282,90 @@ def haulout(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
     return runner(capsys)
 
 
-def test_without_a_file_it_says_how_to_name_one(haulout: Haulout) -> None:
-    code, _, err = haulout("why", "n1")
-    assert code == 2
-    assert err == (
-        "haulout: there is no config/maintenance.yaml here: name the file with --config, or its ConfigMap with "
-        "--config-map\n"
+@pytest.mark.usefixtures("haulout")
+def test_without_a_file_it_judges_by_the_default_and_says_how_to_name_one() -> None:
+    known = from_file(None, {})
+    assert set(known.configuration.profiles) == {"notices"}
+    assert len(known.notes) == 1
+    assert known.notes[0].startswith(
+        "there is no config/maintenance.yaml here, so this is by the default (haulout check"
     )
+    assert "name it with --config, or its ConfigMap with --config-map" in known.notes[0]
+
+
+async def test_what_is_announced_is_told_and_when_which_profile_acts(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        town.put(definition())
+        start = clock.now() + timedelta(hours=2)
+        spec = {"nodeName": "n1", "source": "oci", "noticeID": "1", "kind": "Reboot", "start": micro_time(start)}
+        town.put({"apiVersion": "haulout.dev/v1alpha1", "kind": "MaintenanceNotice", **named("oci-1"), "spec": spec})
+        shown = await judged_by_default(town, "n1")
+        assert f"announced: Reboot, notice oci-1, Planned: it begins at {start:%Y-%m-%d %H:%M} UTC" in shown
+        assert "profile notices: operational" in shown
+        assert "to maintenance-required when due" in shown
+        assert f"may change at {start - timedelta(minutes=15):%Y-%m-%d %H:%M}" in shown
+        assert "No profile is on it: nothing is done about it" in await judged_by_default(town, "n2")
+
+
+async def test_what_somebody_ordered_is_told_whatever_profiles_say(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        judged = await judge(town.client, default.configuration(), "n1", outside=None)
+        assert await orders_of(town.client, "n1") == ()  # such orders are not installed
+        town.put(resource.definition())
+        kind = {"apiVersion": NODE_MAINTENANCES.api_version, "kind": NODE_MAINTENANCES.kind}
+        blocked = {"phase": "Running", "blockers": [{"pod": "shop/db-0", "reason": "budget shop/db allows none"}]}
+        town.put({**kind, **named("a"), "spec": {"nodeName": "n1", "reason": "a fan"}, "status": blocked})
+        town.put({**kind, **named("b"), "spec": {"nodeName": "n2"}})
+
+        shown = text(msgspec.structs.replace(judged, ordered=await orders_of(town.client, "n1")))
+
+        assert (
+            "ordered: NodeMaintenance a (a fan), Running: budget shop/db allows none; more: haulout status n1" in shown
+        )
+        assert "nothing is done about it" not in shown
+        assert "NodeMaintenance b" not in shown
+
+
+async def test_what_its_machine_asks_for_is_told_with_the_label_that_it_waits_for(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        noted = {clusterapi.MACHINE_OF_NODE: "m1", clusterapi.NAMESPACE_OF_NODE: "team-a"}
+        asked = {clusterapi.MACHINE_DELETED: "true", clusterapi.MACHINE_MAINTENANCE: "true"}
+        approved = {clusterapi.APPROVE_MAINTENANCE: "true", clusterapi.APPROVE_DELETION: "yes"}
+        metadata = {"labels": asked | approved, "annotations": noted}
+        await town.client.patch(NODES, "n1", merge_patch({"metadata": metadata}))
+
+        shown = await judged_by_default(town, "n1")
+
+        label = "label runtime-extension-maintenance-controller.cloud.sap/approve"
+        assert f"asked: Machine team-a/m1 is being deleted, and waits for {label}-deletion=true here\n" in shown
+        assert f"asked: Machine team-a/m1 asks for maintenance, and has {label}-maintenance=true here\n" in shown
+
+
+async def test_who_holds_a_node_without_an_object_is_told(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        judged = await judge(town.client, default.configuration(), "n1", outside=None)
+        owners = {owner: Hold(since=clock.now()) for owner in (ESX, DELETE_NODE, "profile/os")}
+        mark = msgspec.json.encode(Cordon(owners=owners)).decode()
+        await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {MARK: mark}}}))
+
+        shown = text(msgspec.structs.replace(judged, held=await holders_of(town.client, "n1")))
+
+        assert f"held: Kubernikus delete-node, since {clock.now():%Y-%m-%d %H:%M:%S} UTC (0s ago): by label" in shown
+        assert "held: ESX, since" in shown
+        assert "profile os" not in shown
+        assert "nothing is done about it" not in shown
+        assert await holders_of(town.client, "n2") == ()
+        await town.client.patch(NODES, "n1", merge_patch({"metadata": {"annotations": {MARK: "{"}}}))
+        assert await holders_of(town.client, "n1") == ()
+
+
+def named(name: str) -> dict[str, Any]:
+    return {"metadata": {"name": name}}
+
+
+async def judged_by_default(town: Town, node: str) -> str:
+    found = await judge(town.client, default.configuration(), node, outside=None)
+    return click.unstyle("\n".join(why_text.as_text(found, marks=PLAIN)))
 
 
 def test_a_broken_file_is_told_before_any_cluster_is_asked(haulout: Haulout) -> None:

@@ -18,6 +18,7 @@ from typing import Protocol
 from haulout.cli.cordoning import Done, Verb, cordon_node
 from haulout.cli.draining.records import Record, Result
 from haulout.drain.engine import Drain
+from haulout.drain.machine_rules import honoured
 from haulout.drain.policy import Policy
 from haulout.drain.progress import Progress
 from haulout.drain.requests import Lane
@@ -93,7 +94,8 @@ class Conductor:
         for record, node in zip(self.records, self._nodes, strict=True):
             if not self._is_stopping:
                 await self._cordon(record, node)
-        draining = [group.create_task(self._drain(record)) for record in self.records if record.is_cordoned]
+        both = zip(self.records, self._nodes, strict=True)
+        draining = [group.create_task(self._drain(record, node)) for record, node in both if record.is_cordoned]
         if draining:
             await asyncio.wait(draining)
 
@@ -106,14 +108,13 @@ class Conductor:
             record.fail(f"it could not be cordoned: {done.problem}", at=self._clock.now())
             self._show.ended(record)
 
-    async def _drain(self, record: Record) -> None:
+    async def _drain(self, record: Record, node: Node) -> None:
         async with self._gate:
             if self._is_stopping:
                 return
             record.started, record.result = self._clock.now(), Result.DRAINING
-            drain = Drain(
-                self._client, record.node, self._policy, lane=self._lane, on_progress=partial(self._note, record)
-            )
+            policy = honoured(self._policy, node)
+            drain = Drain(self._client, record.node, policy, lane=self._lane, on_progress=partial(self._note, record))
             self._drains[record.node] = drain
             try:
                 outcome = await drain.run()

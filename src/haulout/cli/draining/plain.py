@@ -109,7 +109,7 @@ class Teller:
         """Yield what is new, in the order in which kubectl says it."""
         # What the flags do not let go is told at the end, of all such pods together.
         asked = [pod for pod in progress.pods if pod.standing is None or pod.standing.blocker.kind is not Kind.POLICY]
-        turn = [pod for pod in asked if pod.state in _ASKED and pod.uid not in self._announced]
+        turn = [pod for pod in asked if _is_asked(pod) and pod.uid not in self._announced]
         if turn:
             yield from self._warnings.news(progress)
         for pod in turn:
@@ -174,12 +174,17 @@ class Teller:
         return "gone"
 
 
+def _is_asked(pod: PodProgress) -> bool:
+    """Tell whether a pod is asked to leave; one about which a rule cannot be read is not."""
+    return pod.state in _ASKED and (pod.standing is None or pod.standing.blocker.kind is not Kind.RULE)
+
+
 def blame(pod: PodProgress, standing: Standing, *, now: datetime) -> str:
     """Return what stands in a pod's way: kubectl's beginning of the line, and our end of it."""
     blocker = standing.blocker
     namespace, _, name = pod.pod.partition("/")
     why = blocker.reason + (f"; {blocker.advice}" if blocker.advice else "")
-    if pod.state is not State.BLOCKED:
+    if pod.state is not State.BLOCKED or blocker.kind is Kind.RULE:
         return f"waiting for pod {pod.pod}: {why}"
     again = f" (will retry after {elapsed(pod.next_at - now)})" if pod.next_at and pod.next_at > now else ""
     if blocker.kind is Kind.NAMESPACE:

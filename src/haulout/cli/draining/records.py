@@ -11,7 +11,7 @@ from haulout.drain.progress import Ending, Outcome, PodProgress, Progress, State
 from haulout.drain.selection import aggregate
 
 # Nobody who waits gets further with these: kubectl gives up on them at once, and so do we when nothing else is left.
-HOPELESS = (Kind.PERMISSION, Kind.SEVERAL_BUDGETS)
+HOPELESS = (Kind.PERMISSION, Kind.SEVERAL_BUDGETS, Kind.RULE)
 
 
 class Result(StrEnum):

@@ -20,6 +20,8 @@ from haulout.drain.selection import aggregate
 from haulout.kube.client import Client
 from haulout.kube.objects import Node
 
+_UNASKED = (Kind.COMPLETION, Kind.RULE)  # a rule says that nobody asks these pods to leave, or might say so
+
 
 async def run(client: Client, nodes: Sequence[Node], policy: Policy, *, dry_run: str, as_json: bool) -> bool:
     """Try it out and tell; return whether all nodes would be drained."""
@@ -27,8 +29,7 @@ async def run(client: Client, nodes: Sequence[Node], policy: Policy, *, dry_run:
         done = await cordoning.cordon_node(client, node, dry_run=dry_run)
         for line in cordoning.told(done, wanted="cordon", dry_run=dry_run):
             line.print_unless_result() if as_json else line.print()
-    names = [node.name for node in nodes]
-    rehearsal = await rehearse(client, names, policy, lane=Lane(client), asks=dry_run == "server")
+    rehearsal = await rehearse(client, nodes, policy, lane=Lane(client), asks=dry_run == "server")
     stuck = [it for it in rehearsal.nodes if is_stuck(it, rehearsal.tallies)]
     if as_json:
         click.echo(document.rehearsal_report(rehearsal, stuck, dry_run=dry_run))
@@ -69,12 +70,17 @@ def told(rehearsal: Rehearsal, stuck: Sequence[NodeRehearsal], *, suffix: str, e
 def _would_leave(node: NodeRehearsal, *, suffix: str, evicts: bool) -> Iterator[Line]:
     if node.warning:
         yield Line(f"Warning: {node.warning}")
+    unasked = {it.pod for it in node.blockers if it.kind in _UNASKED}
     for pod in node.leaving:
-        yield Line(f"{'evicting' if evicts else 'deleting'} pod {pod}{suffix}", is_result=True)
+        if pod not in unasked:
+            yield Line(f"{'evicting' if evicts else 'deleting'} pod {pod}{suffix}", is_result=True)
     for blocker in node.blockers:
         namespace, _, name = blocker.pod.partition("/")
         why = blocker.reason + (f"; {blocker.advice}" if blocker.advice else "")
-        yield Line(f'error when evicting pods/"{name}" -n "{namespace}": {why}')
+        if blocker.kind in _UNASKED:
+            yield Line(f"waiting for pod {blocker.pod}: {why}")
+        else:
+            yield Line(f'error when evicting pods/"{name}" -n "{namespace}": {why}')
 
 
 def _budgets(tallies: Tallies) -> Iterator[Line]:

@@ -1,0 +1,183 @@
+"""The agent of each node as objects of a cluster: its pods, and what they may do, which is little.
+
+An agent may see and write MaintenanceNotices, and nothing else. That each writes only those of its own node is not in
+the power of roles: a ValidatingAdmissionPolicy holds it, by the node that the API server has put into the token of the
+pod. Whoever takes over a node can tell lies about that node, and about no other.
+
+Both need Kubernetes 1.32: tokens name their node, and policies are there, since 1.30; that notices can be selected by
+their node is certain since 1.32.
+"""
+
+from haulout.app import workload
+from haulout.app.workload import CLOUDS, CONTAINER_SECURITY, FRUGAL, POD_SECURITY
+from haulout.kinds.notice import MAINTENANCE_NOTICES
+from haulout.kube.access import Permission
+from haulout.kube.objects import RawObject
+from haulout.notices.agent import health
+from haulout.notices.orphans import AGENTS as SOURCES
+
+NAME = f"{workload.NAME}-agent"
+SELECTOR = {"app.kubernetes.io/name": NAME}
+LABELS = {**SELECTOR, "app.kubernetes.io/part-of": workload.NAME}
+PRIORITY = "system-node-critical"
+# Some 32 MB; about two thirds of it are Python and its event loop.
+RESOURCES = {"requests": {"cpu": "5m", "memory": "40Mi"}, "limits": {"memory": "80Mi"}}
+TOLERATIONS = [{"operator": "Exists"}]  # maintenance is announced for nodes with any taint
+SELECTED = {"kubernetes.io/os": "linux"}
+NODE_OF_CALLER = "authentication.kubernetes.io/node-name"
+_RBAC = "rbac.authorization.k8s.io"
+_ADMISSION = "admissionregistration.k8s.io/v1"
+
+
+def permissions() -> tuple[Permission, ...]:
+    """Return all that an agent may do."""
+    group, plural = MAINTENANCE_NOTICES.group, MAINTENANCE_NOTICES.plural
+    verbs = ("get", "list", "watch", "create", "patch")
+    return (Permission(verbs, group, plural, None, "see and write the notices of its node"),)
+
+
+def everything(image: str, namespace: str) -> list[RawObject]:
+    """Return all of it, in the order in which it is to be applied."""
+    return [
+        account(namespace),
+        role(),
+        binding(namespace),
+        policy(namespace),
+        policy_binding(),
+        daemon_set(image=image, namespace=namespace),
+    ]
+
+
+def account(namespace: str) -> RawObject:
+    """Return the ServiceAccount."""
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": _metadata(namespace)}
+
+
+def role() -> RawObject:
+    """Return the ClusterRole."""
+    rules = [{"apiGroups": [it.group], "resources": [it.resource], "verbs": list(it.verbs)} for it in permissions()]
+    return {"apiVersion": f"{_RBAC}/v1", "kind": "ClusterRole", "metadata": _metadata(), "rules": rules}
+
+
+def binding(namespace: str) -> RawObject:
+    """Return its binding."""
+    return {
+        "apiVersion": f"{_RBAC}/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": _metadata(),
+        "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": NAME},
+        "subjects": [{"kind": "ServiceAccount", "namespace": namespace, "name": NAME}],
+    }
+
+
+def policy(namespace: str) -> RawObject:
+    """Return what keeps an agent to the notices of its own node."""
+    known = f"has(request.userInfo.extra) && '{NODE_OF_CALLER}' in request.userInfo.extra"
+    node = f"{known} ? request.userInfo.extra['{NODE_OF_CALLER}'][0] : ''"
+    sources = ", ".join(f"'{it}'" for it in SOURCES)
+    return {
+        "apiVersion": _ADMISSION,
+        "kind": "ValidatingAdmissionPolicy",
+        "metadata": _metadata(),
+        "spec": {
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "resourceRules": [
+                    {
+                        "apiGroups": [MAINTENANCE_NOTICES.group],
+                        "apiVersions": ["*"],
+                        "operations": ["CREATE", "UPDATE", "DELETE"],
+                        "resources": [MAINTENANCE_NOTICES.plural, f"{MAINTENANCE_NOTICES.plural}/*"],
+                    }
+                ]
+            },
+            "matchConditions": [
+                {
+                    "name": "by-an-agent",
+                    "expression": f"request.userInfo.username == 'system:serviceaccount:{namespace}:{NAME}'",
+                }
+            ],
+            "variables": [{"name": "node", "expression": node}],
+            "validations": [
+                {
+                    "expression": "variables.node != ''",
+                    "message": "this token does not say on which node its pod runs",
+                },
+                {
+                    "expression": "object != null && has(object.spec.nodeName) &&"
+                    " object.spec.nodeName == variables.node",
+                    "messageExpression": "'an agent writes notices of its own node, which is ' + variables.node",
+                },
+                {
+                    "expression": "oldObject == null || (has(oldObject.spec.nodeName) &&"
+                    " oldObject.spec.nodeName == variables.node)",
+                    "messageExpression": "'this notice is not about ' + variables.node + ', the node of this agent'",
+                },
+                {
+                    "expression": f"object != null && has(object.spec.source) && object.spec.source in [{sources}] &&"
+                    " object.metadata.name.startsWith(object.spec.source + '-')",
+                    "message": f"an agent writes notices of the sources {', '.join(SOURCES)} only",
+                },
+            ],
+        },
+    }
+
+
+def policy_binding() -> RawObject:
+    """Return what puts it in force."""
+    return {
+        "apiVersion": _ADMISSION,
+        "kind": "ValidatingAdmissionPolicyBinding",
+        "metadata": _metadata(),
+        "spec": {"policyName": NAME, "validationActions": ["Deny"]},
+    }
+
+
+def daemon_set(*, image: str, namespace: str, cloud: str = "auto") -> RawObject:
+    """Return the DaemonSet."""
+    pod: RawObject = {
+        "serviceAccountName": NAME,
+        "priorityClassName": PRIORITY,
+        # Clouds and their network policies keep pods from the metadata service, and let the node itself ask.
+        "hostNetwork": True,
+        "dnsPolicy": "ClusterFirstWithHostNet",
+        "terminationGracePeriodSeconds": 5,
+        "securityContext": POD_SECURITY,
+        "nodeSelector": SELECTED,
+        "tolerations": TOLERATIONS,
+        "containers": [_container(image, cloud)],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": _metadata(namespace),
+        "spec": {
+            "selector": {"matchLabels": SELECTOR},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {"metadata": {"labels": LABELS}, "spec": pod},
+        },
+    }
+
+
+def _container(image: str, cloud: str) -> RawObject:
+    def probe(path: str, **more: int) -> RawObject:
+        return {"httpGet": {"host": health.HOST, "port": health.PORT, "path": path}, **more}
+
+    return {
+        "name": "agent",
+        "image": image,
+        "args": ["agent", f"--cloud={cloud}", f"--health-port={health.PORT}"],
+        "env": [
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            *({"name": name, "value": value} for name, value in FRUGAL.items()),
+        ],
+        "envFrom": [{"configMapRef": {"name": CLOUDS, "optional": True}}],
+        "livenessProbe": probe("/healthz", initialDelaySeconds=15, periodSeconds=30),
+        "readinessProbe": probe("/readyz", initialDelaySeconds=2, periodSeconds=30),
+        "resources": RESOURCES,
+        "securityContext": CONTAINER_SECURITY,
+    }
+
+
+def _metadata(namespace: str = "") -> RawObject:
+    return {"name": NAME, **({"namespace": namespace} if namespace else {}), "labels": LABELS}

@@ -1,0 +1,201 @@
+"""Reads `esx.yaml`, the file of the SAP maintenance-controller, by the rules of its `maintenance.yaml`.
+
+    file = EsxFile(Path("config/esx.yaml"), os.environ)      # raises ConfigErrors
+    file.settings()                                          # as it says now; as it last made sense, if it does not
+
+It is read before each round. A broken edit is said once, and what the file said before stays in force.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from haulout.errors import ConfigErrors
+from haulout.esx.settings import Credentials, Settings, VCenters
+from haulout.profiles import reading
+from haulout.profiles.config import content_of
+from haulout.profiles.hidden import secret
+from haulout.profiles.options import option
+
+log = logging.getLogger(__name__)
+
+USUAL = Path("config/esx.yaml")
+_LEAST_JITTER = 0.001
+_DELETES_FOR = timedelta(minutes=10)  # with force, where the file says nothing: as the trigger `eviction`
+_ADDRESS = "expected an address such as https://vcenter-$AZ.example.com"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """When vCenters are asked."""
+
+    period: timedelta = option("How often each vCenter is asked.")
+    jitter: float = option("By how much of itself that may be longer, by chance: `0.1` is a tenth.")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield a jitter that the SAP maintenance-controller would not take, and times that make no sense."""
+        if self.jitter < _LEAST_JITTER:
+            yield "jitter", f"expected a number from {_LEAST_JITTER}, found {self.jitter:g}"
+        if self.period <= timedelta():
+            yield "period", "expected a duration above zero"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deletion:
+    """How pods are deleted."""
+
+    period: timedelta | None = option("Taken and of no effect: nothing is polled.", default=None)
+    timeout: timedelta | None = option(
+        "With `podEviction.force`: how long a pod that was told to go may take, before it gets no more time. `10m` if "
+        "it is not said.",
+        default=None,
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eviction:
+    """How pods are evicted."""
+
+    period: timedelta = option("Taken and of no effect: nothing is polled.")
+    timeout: timedelta = option("With `force`: how long a pod is asked to leave, before it is deleted.")
+    force: bool = option("Delete pods that cannot be evicted in time.", default=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shutdown:
+    """How machines are shut down."""
+
+    period: timedelta = option("How often it is looked whether a guest has shut down.")
+    timeout: timedelta = option("How long guests have for that, before their machine is turned off.")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield times that make no sense."""
+        for key, value in (("period", self.period), ("timeout", self.timeout)):
+            if value <= timedelta():
+                yield key, "expected a duration above zero"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Intervals:
+    """How often, and how long."""
+
+    check: Check = option("When vCenters are asked.", required=False)
+    pod_deletion: Deletion = option("How pods are deleted.", required=False)
+    pod_eviction: Eviction = option("How pods are evicted.", required=False)
+    vm_shutdown: Shutdown = option("How machines are shut down.", required=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Login:
+    """As whom one logs in."""
+
+    username: str = option("Who.")
+    password: str = secret("Their password; `${NAME}` is that of an environment variable.", default="")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where vCenters are."""
+
+    template_url: str = option(
+        "Where they are, without `/sdk`: `$AZ` in it is the letter of the zone.", key="templateUrl"
+    )
+    insecure: bool = option("Do not ask whether their certificates can be trusted.", default=False)
+    credentials: Mapping[str, Login] = option("As whom one logs in, by the letter of the zone.")
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what is no address, and zones that are no letters. What is found may be secret, and is not repeated."""
+        try:
+            where = urlsplit(self.template_url.replace("$AZ", "a"))
+            is_address = where.scheme in ("https", "http") and bool(where.hostname) and (where.port or 1) > 0
+        except ValueError:
+            where, is_address = urlsplit(""), False
+        if not is_address:
+            yield "templateUrl", _ADDRESS
+        elif where.username is not None or where.query or where.fragment:
+            yield "templateUrl", f"{_ADDRESS}, without a user, a query or a fragment"
+        for letter in self.credentials:
+            if len(letter) != 1:
+                yield f"credentials.{letter}", "expected the last letter of a zone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """The file."""
+
+    intervals: Intervals = option("How often, and how long.", required=False)
+    alarms: tuple[str, ...] = option(
+        "Names of alarms of vCenter: hosts with one of them are emptied in a hurry.", default=()
+    )
+    v_centers: Places = option("Where vCenters are.", required=False)
+
+    def settings(self) -> Settings:
+        """Return what it comes to."""
+        times, places = self.intervals, self.v_centers
+        evicts_for = deletes_for = None
+        if times.pod_eviction.force:
+            none = timedelta()  # the SAP maintenance-controller takes negative times, too
+            evicts_for = max(times.pod_eviction.timeout, none)
+            deletes_for = max(times.pod_deletion.timeout or _DELETES_FOR, none)
+        return Settings(
+            vcenters=VCenters(
+                template_url=places.template_url,
+                credentials={zone: Credentials(it.username, it.password) for zone, it in places.credentials.items()},
+                insecure=places.insecure,
+            ),
+            period=times.check.period,
+            jitter=times.check.jitter,
+            alarms=frozenset(self.alarms),
+            evicts_for=evicts_for,
+            deletes_for=deletes_for,
+            looks_every=times.vm_shutdown.period,
+            shuts_down_within=times.vm_shutdown.timeout,
+        )
+
+
+def read(data: bytes | str, *, file: str, environ: Mapping[str, str]) -> Settings:
+    """Return what a file says; raises `ConfigErrors`. What is probably not meant is logged."""
+    shape, warnings = reading.read(Shape, data, file=file, environ=environ)
+    for warning in warnings:
+        log.warning("%s", warning)
+    return shape.settings()
+
+
+class EsxFile:
+    """The file while the operator runs. Making one reads it; raises `ConfigErrors`."""
+
+    def __init__(self, path: Path, environ: Mapping[str, str]) -> None:
+        self.path = path
+        self.problem: ConfigErrors | None = None  # with the file as it is now
+        self._environ = environ
+        self._data: bytes | None = content_of(path, str(path))
+        self._good = read(self._data, file=str(path), environ=environ)
+
+    def settings(self) -> Settings:
+        """Return what the file says, or said when it last made sense."""
+        try:
+            data = content_of(self.path, str(self.path))
+        except ConfigErrors as error:
+            self._complain(error, None)
+            return self._good
+        if data == self._data:
+            return self._good
+        try:
+            self._good = read(data, file=str(self.path), environ=self._environ)
+        except ConfigErrors as error:
+            self._complain(error, data)
+        else:
+            self.problem, self._data = None, data
+            log.info("%s is in force", self.path)
+        return self._good
+
+    def _complain(self, problem: ConfigErrors, data: bytes | None) -> None:
+        if self._data == data and self.problem is not None:
+            return
+        self.problem, self._data = problem, data
+        for each in problem.errors:
+            log.error("%s", each)
+        log.error("%s makes no sense: going on by what it said before", self.path)

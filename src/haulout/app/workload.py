@@ -1,0 +1,233 @@
+"""The operator as objects of a cluster: its pods, what keeps enough of them there, and how they are reached.
+
+`haulout manifests`, the Helm chart, the kustomization and the bundle for the Operator Lifecycle Manager are all made
+from these (`haulout.app.packaging`): a port, a probe or a label is written down once.
+"""
+
+import copy
+from typing import Any
+
+from haulout.kube.objects import RawObject
+from haulout.maintenance import lease
+from haulout.web import guarded, health, info, registration
+from haulout.web.api.shapes import AuthMode
+
+NAME = "haulout"
+CONFIGURATION = "haulout-profiles"  # a ConfigMap that there may be, with maintenance.yaml in it
+CLOUDS = "haulout-clouds"  # a ConfigMap that there may be, with variables of clouds
+KUBERNIKUS = "haulout-kubernikus"  # a ConfigMap with kubernikus.yaml in it, where nodes are of Kubernikus
+PROXY = "haulout-dashboard-proxy"  # a Secret with what a proxy in front of the dashboard shows, under `secret`
+ESX = "haulout-esx"  # a Secret with esx.yaml
+HANDLERS = "wd"  # that of the OCI Node Maintenance Handler, in whose namespace the operator may live
+SELECTOR = {"app.kubernetes.io/name": NAME}
+LABELS = {**SELECTOR, **registration.PODS}
+FRUGAL = {
+    # Memory that many connections needed for a moment goes back to the machine; without, a fifth of it is kept.
+    "MALLOC_ARENA_MAX": "1",
+    "MALLOC_TRIM_THRESHOLD_": "131072",
+    # Its extension loads all of C++, which takes a megabyte; aiohttp asks it for a handful of lists.
+    "FROZENLIST_NO_EXTENSIONS": "1",
+}
+# Some 70 MB with 1,000 nodes, 100 MB with 5,000, and forty more for the SDK of a cloud where one is listened to.
+RESOURCES = {"requests": {"cpu": "20m", "memory": "80Mi"}, "limits": {"memory": "280Mi"}}
+PRIORITY = "system-cluster-critical"
+GRACE_SECONDS = 30
+REPLICAS = 2
+POD_SECURITY: RawObject = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+CONTAINER_SECURITY: RawObject = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+TOLERATIONS = [
+    {"key": f"node-role.kubernetes.io/{role}", "operator": "Exists", "effect": effect}
+    for role, effect in (
+        ("master", "NoSchedule"),
+        ("control-plane", "NoSchedule"),
+        ("infra", "NoSchedule"),
+        ("infra", "NoExecute"),
+    )
+]
+PROXY_FOLDER = "/proxy"
+KUBERNIKUS_FOLDER = "/kubernikus"
+ESX_FOLDER = "/esx"
+_TMP = {"name": "tmp", "mountPath": "/tmp"}  # noqa: S108 - in the container, and its own
+
+
+def deployment(
+    *,
+    image: str,
+    namespace: str,
+    replicas: int = REPLICAS,
+    lease_namespace: str = lease.NAMESPACE,
+    variables: RawObject | None = None,
+) -> RawObject:
+    """Return the Deployment; `variables` are of its environment, and those without a value are left out."""
+    pod: RawObject = {
+        "serviceAccountName": NAME,
+        "priorityClassName": PRIORITY,
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": POD_SECURITY,
+        "affinity": _apart_from_each_other(),
+        "topologySpreadConstraints": [_in_other_zones()],
+        "tolerations": TOLERATIONS,
+        "containers": [container(image, lease_namespace=lease_namespace, variables=variables or {})],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {}},
+            {"name": "config", "configMap": {"name": CONFIGURATION, "optional": True}},
+        ],
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": SELECTOR},
+            "template": {"metadata": {"labels": LABELS}, "spec": pod},
+        },
+    }
+
+
+def container(image: str, *, lease_namespace: str, variables: RawObject) -> RawObject:
+    """Return the one container of a pod."""
+    return {
+        "name": NAME,
+        "image": image,
+        "args": ["run"],
+        "env": [
+            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            {"name": "LEASE_NAMESPACE", "value": lease_namespace},
+            *({"name": name, "value": value} for name, value in FRUGAL.items()),
+            *({"name": name, "value": value} for name, value in variables.items() if value),
+        ],
+        # Which clouds to listen to; of one variable in both the last counts.
+        "envFrom": [{"configMapRef": {"name": name, "optional": True}} for name in (HANDLERS, CLOUDS)],
+        "ports": [
+            {"name": "webhook", "containerPort": registration.PORT},
+            {"name": "health", "containerPort": health.PORT},
+            {"name": "metrics", "containerPort": info.PORT},
+            {"name": "https", "containerPort": guarded.PORT},
+        ],
+        "livenessProbe": {"httpGet": {"path": "/healthz", "port": "health"}, "initialDelaySeconds": 15},
+        "readinessProbe": {"httpGet": {"path": "/readyz", "port": "health"}, "initialDelaySeconds": 2},
+        "workingDir": "/",  # from where config/maintenance.yaml is found
+        "volumeMounts": [_TMP, {"name": "config", "mountPath": "/config", "readOnly": True}],
+        "resources": RESOURCES,
+        "securityContext": CONTAINER_SECURITY,
+    }
+
+
+def with_dashboard(deployment: RawObject, mode: AuthMode) -> RawObject:
+    """Return a Deployment whose dashboard knows who asks; behind a proxy, by the Secret `PROXY`."""
+    if mode is AuthMode.OFF:
+        return deployment
+    asking = _mounted(deployment, f"--dashboard-auth={mode}", at="")
+    if mode is not AuthMode.PROXY:
+        return asking
+    argument = f"--dashboard-proxy-secret-file={PROXY_FOLDER}/secret"
+    return _mounted(asking, argument, at=PROXY_FOLDER, proxy={"secret": {"secretName": PROXY}})
+
+
+def with_kubernikus(deployment: RawObject) -> RawObject:
+    """Return a Deployment that sees to nodes of Kubernikus, by the file in the ConfigMap `KUBERNIKUS`."""
+    argument = f"--kubernikus={KUBERNIKUS_FOLDER}/kubernikus.yaml"
+    return _mounted(deployment, argument, at=KUBERNIKUS_FOLDER, kubernikus={"configMap": {"name": KUBERNIKUS}})
+
+
+def with_esx(deployment: RawObject) -> RawObject:
+    """Return a Deployment that sees to nodes on ESX hosts, by the file in the Secret `ESX`."""
+    return _mounted(deployment, f"--esx={ESX_FOLDER}/esx.yaml", at=ESX_FOLDER, esx={"secret": {"secretName": ESX}})
+
+
+def _mounted(deployment: RawObject, argument: str, *, at: str, **volume: RawObject) -> RawObject:
+    """Return a Deployment with one more argument, about what is in a volume of this name, which is mounted there."""
+    changed = copy.deepcopy(deployment)
+    pod = changed["spec"]["template"]["spec"]
+    [only] = pod["containers"]
+    only["args"].append(argument)
+    for name, source in volume.items():
+        only["volumeMounts"].append({"name": name, "mountPath": at, "readOnly": True})
+        pod["volumes"].append({"name": name, **source})
+    return changed
+
+
+def disruption_budget(namespace: str) -> RawObject:
+    """Return what keeps drains, our own as well, from taking both replicas at once."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": SELECTOR}},
+    }
+
+
+def dashboard_service(namespace: str) -> RawObject:
+    """Return the Service of the dashboard, the API and `/metrics`; any replica answers for the leader."""
+    return _service(NAME, namespace, {"name": "http", "port": info.PORT, "targetPort": "metrics"})
+
+
+def metrics_service(namespace: str) -> RawObject:
+    """Return the Service under which monitoring knows the metrics of the Node Maintenance Operator."""
+    return _service(guarded.SERVICE, namespace, {"name": "https", "port": guarded.PORT, "targetPort": "https"})
+
+
+def network_policy(namespace: str) -> RawObject:
+    """Return who may call: everybody where callers are judged or learn nothing, and the own namespace elsewhere.
+
+    API servers and kubelets have no labels to know them by. Where calls go to is left open: the API server's address
+    is not known here, and neither are those of clouds and of who is notified.
+    """
+    everywhere = [{"port": it} for it in ("webhook", "https", "health")]
+    inside: list[RawObject] = [{"podSelector": {}}]
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
+        "spec": {
+            "podSelector": {"matchLabels": SELECTOR},
+            "policyTypes": ["Ingress"],
+            "ingress": [{"ports": everywhere}, {"ports": [{"port": "metrics"}], "from": inside}],
+        },
+    }
+
+
+def service_monitor(namespace: str) -> RawObject:
+    """Return what has a Prometheus of its operator read metrics over HTTPS, with its own token."""
+    endpoint = {
+        "port": "https",
+        "scheme": "https",
+        "path": guarded.PATH,
+        "bearerTokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token",
+        "tlsConfig": {"insecureSkipVerify": True},  # the certificate is the webhook's, and in its name
+    }
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
+        "spec": {"selector": {"matchLabels": SELECTOR}, "endpoints": [endpoint]},
+    }
+
+
+def _service(name: str, namespace: str, port: RawObject) -> RawObject:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {"name": name, "namespace": namespace, "labels": LABELS},
+        "spec": {"selector": SELECTOR, "ports": [port]},
+    }
+
+
+def _apart_from_each_other() -> RawObject:
+    term: dict[str, Any] = {"labelSelector": {"matchLabels": SELECTOR}, "topologyKey": "kubernetes.io/hostname"}
+    preferred = [{"weight": 100, "podAffinityTerm": term}]
+    return {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+
+
+def _in_other_zones() -> RawObject:
+    return {
+        "maxSkew": 1,
+        "topologyKey": "topology.kubernetes.io/zone",
+        "whenUnsatisfiable": "ScheduleAnyway",
+        "labelSelector": {"matchLabels": SELECTOR},
+    }

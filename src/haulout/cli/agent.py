@@ -1,0 +1,78 @@
+"""`haulout agent`: listens to the metadata service of one node."""
+
+import click
+
+from haulout.cli import options
+
+
+@click.command("agent", short_help="Run on a node, and tell of maintenance that only the node itself hears of.")
+@options.reach
+@click.option("--node", metavar="NAME", envvar="NODE_NAME", required=True, help="The node. [env: NODE_NAME]")
+@click.option(
+    "--cloud",
+    type=click.Choice(["auto", "azure", "gcp"]),
+    default="auto",
+    show_default=True,
+    help="Whose metadata service it is; auto: whichever answers.",
+)
+@click.option(
+    "--health-port",
+    type=click.IntRange(1, 65_535),
+    metavar="N",
+    help="Serve /healthz and /readyz on this port of 127.0.0.1. [default: not at all]",
+)
+@click.option(
+    "--metrics-port",
+    type=click.IntRange(1, 65_535),
+    metavar="N",
+    envvar="HAULOUT_AGENT_METRICS_PORT",
+    help="Serve /metrics on this port of the node. [env: HAULOUT_AGENT_METRICS_PORT] [default: not at all]",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    help="Of the log on stderr. [default: text on a terminal, json elsewhere]",
+)
+@options.verbose
+def agent(
+    *,
+    kubeconfig: str | None,
+    context: str | None,
+    node: str,
+    cloud: str,
+    health_port: int | None,
+    metrics_port: int | None,
+    log_format: str | None,
+) -> None:
+    """Listen to the metadata service of this machine until Ctrl-C or SIGTERM, and write the notices of its node.
+
+    It is meant to run once on each node, as the DaemonSet that `haulout manifests --agent` prints. It decides nothing:
+    what is done about a notice is up to the operator. docs/reference/agent.md tells what can be set.
+
+    \b
+    Exit codes:
+      0  it was told to end
+      1  it may not, or cannot, do its work
+      2  the command line or a variable makes no sense
+    """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
+    import asyncio
+    import logging
+    import os
+    import sys
+
+    from haulout.app import logs
+    from haulout.app.agent import Wishes, run_agent, way
+    from haulout.cli import looping
+
+    wishes = Wishes(
+        node=node,
+        cloud="" if cloud == "auto" else cloud,
+        kubeconfig=kubeconfig,
+        context=context,
+        health_port=health_port,
+        metrics_port=metrics_port,
+    )
+    connection = way(wishes, os.environ)
+    level = min(logging.getLogger().level or logging.INFO, logging.INFO)
+    logs.configure(as_json=log_format == "json" or (log_format is None and not sys.stderr.isatty()), level=level)
+    looping.run(run_agent(wishes, connection, os.environ), loop_factory=asyncio.new_event_loop)

@@ -1,0 +1,116 @@
+"""Options about who may use the dashboard; the command hears of all of them as one, `access`."""
+
+import functools
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:  # heavy: imported when it is needed
+    from haulout.web.auth.settings import AccessSettings
+
+NAMES = (
+    "dashboard_auth",
+    "dashboard_proxy_user_header",
+    "dashboard_proxy_groups_header",
+    "dashboard_proxy_from",
+    "dashboard_proxy_secret_file",
+    "dashboard_proxy_prefix",
+)
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
+
+
+def dashboard(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add them."""
+
+    @functools.wraps(command)
+    def folded(*args: Any, **given: Any) -> Any:
+        wanted = {name: given.pop(name) for name in NAMES}
+        return command(*args, access=_settings(**wanted), **given)
+
+    for add in reversed(_OPTIONS):
+        folded = add(folded)
+    return folded
+
+
+def _header(_ctx: click.Context, _: click.Parameter, name: str | None) -> str | None:
+    if name is not None and not _HEADER.fullmatch(name):
+        raise click.BadParameter(f"expected the name of a header, found {name!r:.60}.")
+    return name
+
+
+_OPTIONS = (
+    click.option(
+        "--dashboard-auth",
+        type=click.Choice(["off", "token", "proxy"]),
+        default="off",
+        show_default=True,
+        help="Who may use the dashboard and its API. off: everybody may read, nobody may act. token: who shows a token "
+        "of Kubernetes. proxy: whom a proxy in front names. What they may do, the API server decides.",
+    ),
+    click.option(
+        "--dashboard-proxy-user-header",
+        metavar="NAME",
+        callback=_header,
+        help="In which header the proxy names the user. [default: X-Forwarded-User]",
+    ),
+    click.option(
+        "--dashboard-proxy-groups-header",
+        metavar="NAME",
+        callback=_header,
+        help="In which it names their groups, with commas between. [default: X-Forwarded-Groups]",
+    ),
+    click.option(
+        "--dashboard-proxy-from",
+        metavar="NETWORK",
+        multiple=True,
+        help="From where it is believed, such as 10.1.2.0/24. Can be repeated. [default: this machine: a sidecar]",
+    ),
+    click.option(
+        "--dashboard-proxy-secret-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Believe it by what it sends as X-Haulout-Proxy-Secret, which this file has, wherever it asks from.",
+    ),
+    click.option(
+        "--dashboard-proxy-prefix",
+        metavar="TEXT",
+        help="To put before the names of users and groups, such as oidc:, as the API server does.",
+    ),
+)
+
+
+def _settings(
+    *,
+    dashboard_auth: str,
+    dashboard_proxy_user_header: str | None,
+    dashboard_proxy_groups_header: str | None,
+    dashboard_proxy_from: tuple[str, ...],
+    dashboard_proxy_secret_file: Path | None,
+    dashboard_proxy_prefix: str | None,
+) -> "AccessSettings":
+    from haulout.web.api.shapes import AuthMode
+    from haulout.web.auth.settings import LOOPBACK, AccessSettings, ProxySettings, network, read_secret
+
+    given = dashboard_proxy_user_header, dashboard_proxy_groups_header, dashboard_proxy_prefix
+    mode = AuthMode(dashboard_auth)
+    if mode is not AuthMode.PROXY and (dashboard_proxy_from or dashboard_proxy_secret_file or any(given)):
+        raise click.UsageError("--dashboard-proxy-…: only with --dashboard-auth=proxy")
+    if dashboard_proxy_from and dashboard_proxy_secret_file is not None:
+        raise click.UsageError(
+            "--dashboard-proxy-from: not with --dashboard-proxy-secret-file, by which it is known from wherever it asks"
+        )
+    networks = tuple(map(network, dashboard_proxy_from)) or LOOPBACK
+    if dashboard_proxy_secret_file is not None:
+        read_secret(dashboard_proxy_secret_file)
+    usual = ProxySettings()
+    proxy = ProxySettings(
+        user_header=dashboard_proxy_user_header or usual.user_header,
+        groups_header=dashboard_proxy_groups_header or usual.groups_header,
+        networks=networks,
+        secret_file=dashboard_proxy_secret_file,
+        prefix=dashboard_proxy_prefix or "",
+    )
+    return AccessSettings(mode=mode, proxy=proxy)

@@ -1,0 +1,134 @@
+"""Options of `haulout run --mode management` about workload clusters; the command hears of them as one, `hub`."""
+
+import functools
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from haulout.core import duration
+
+if TYPE_CHECKING:  # heavy: imported when it is needed
+    from haulout.hub.settings import HubSettings
+
+NAMES = (
+    "approval_timeout",
+    "unreachable_after",
+    "old_approvals",
+    "enable_metal3_maintenance",
+    "metal3_unguarded",
+    "cluster_budget",
+    "no_leader_election",
+)
+
+
+def hub(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add them; beside `hub` the command hears whether one of several leads, as `elects`."""
+
+    @functools.wraps(command)
+    def folded(*args: Any, **given: Any) -> Any:
+        elects = not given.pop("no_leader_election")
+        return command(*args, hub=_settings(**{name: given.pop(name) for name in NAMES[:-1]}), elects=elects, **given)
+
+    for add in reversed(_OPTIONS):
+        folded = add(folded)
+    return folded
+
+
+def limit(text: str) -> timedelta | None:
+    """Return a limit in time, of which 0 means none; raises `ValueError`."""
+    found = duration.parse(text)
+    if found < timedelta():
+        raise ValueError(f"{text!r} is less than nothing; 0 means without a limit")
+    return found or None
+
+
+def _limit(_ctx: click.Context, _: click.Parameter, text: str | None) -> timedelta | None:
+    if text is None:
+        return None
+    try:
+        return limit(text)
+    except ValueError as error:
+        raise click.BadParameter(f"expected a duration such as 4h, or 0: {error}") from None
+
+
+def _budget(_ctx: click.Context, _: click.Parameter, limits: tuple[str, ...]) -> tuple[str, ...]:
+    from haulout.hub.cluster_limits import read_limit
+
+    for text in limits:
+        try:
+            read_limit(text)
+        except ValueError as error:
+            raise click.BadParameter(f"{error}.") from None
+    return limits
+
+
+_OPTIONS = (
+    click.option(
+        "--approval-timeout",
+        metavar="DURATION",
+        callback=_limit,
+        help="Hold the deletion of a Machine that nobody approves no longer than this. [default: for ever]",
+    ),
+    click.option(
+        "--unreachable-after",
+        metavar="DURATION",
+        callback=_limit,
+        help="Hold the deletion of Machines whose cluster cannot be reached no longer than this. [default: for ever]",
+    ),
+    click.option(
+        "--old-approvals",
+        type=click.Choice(["wait", "clear", "honour"]),
+        default="wait",
+        show_default=True,
+        help="What becomes of an approval that was on a node before it was asked for. wait: it does not count until it "
+        "was removed and set anew. clear: the hub removes it. honour: it counts, as for the "
+        "runtime-extension-maintenance-controller.",
+    ),
+    click.option(
+        "--enable-metal3-maintenance",
+        is_flag=True,
+        help="Power off the BareMetalHosts of Machines whose maintenance is approved.",
+    ),
+    click.option(
+        "--metal3-unguarded",
+        is_flag=True,
+        help="With --enable-metal3-maintenance: also of Machines that are not enabled or leave, and whose nodes are "
+        "not cordoned, as the runtime-extension-maintenance-controller does.",
+    ),
+    click.option(
+        "--cluster-budget",
+        metavar="[LABELS:]NUMBER",
+        multiple=True,
+        callback=_budget,
+        help="Let at most so many clusters be in maintenance at once, such as 2; of those whose Cluster has certain "
+        "labels, such as env=prod:1. May be given several times, and all hold. [default: as many as ask for it]",
+    ),
+    click.option(
+        "--no-leader-election",
+        is_flag=True,
+        help="Work at once, without a lease: only if nothing else works for this management cluster.",
+    ),
+)
+
+
+def _settings(
+    *,
+    approval_timeout: timedelta | None,
+    unreachable_after: timedelta | None,
+    old_approvals: str,
+    enable_metal3_maintenance: bool,
+    metal3_unguarded: bool,
+    cluster_budget: tuple[str, ...],
+) -> "HubSettings":
+    from haulout.hub.settings import HubSettings, OldApprovals
+
+    return HubSettings(
+        approval_timeout=approval_timeout,
+        unreachable_after=unreachable_after,
+        old_approvals=OldApprovals(old_approvals),
+        metal3=enable_metal3_maintenance,
+        metal3_unguarded=metal3_unguarded,
+        cluster_budget=cluster_budget,
+    )

@@ -1,0 +1,79 @@
+"""Times and spans as people type them, and as they are told.
+
+A time without a zone is refused: whoever types it means that of the wall clock in front of them, and whoever reads it
+sits somewhere else.
+"""
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from haulout.cli.holders import elapsed
+from haulout.core import duration
+from haulout.core.duration import DurationError
+
+SPANS = "such as 90m, 12h, 7d or 2w"
+INSTANTS = "such as 2026-12-01T03:00:00Z, 2026-12-01T03:00+01:00, +20m, +1h30m, +2d or now"
+_SPAN = re.compile(r"(?:(?P<weeks>[0-9]{1,4})w)?(?:(?P<days>[0-9]{1,5})d)?(?P<rest>.*)", re.DOTALL)
+_STAMP = re.compile(
+    r"(?P<date>[0-9]{4}-[0-9]{2}-[0-9]{2})"
+    r"(?:[Tt ](?P<time>[0-9]{2}:[0-9]{2}(?::[0-9]{2}(?:\.[0-9]{1,9})?)?))?"
+    r" ?(?P<zone>[Zz]|[+-][0-9]{2}:?[0-9]{2})?"
+)
+
+
+def span(text: str) -> timedelta:
+    """Return a span such as `7d`, `1d12h` or `90m`; raises `ValueError` with what was expected."""
+    parts = _SPAN.fullmatch(text.strip())
+    try:
+        if parts is None or not text.strip():
+            raise DurationError("invalid duration", text)
+        rest = duration.parse(parts["rest"]) if parts["rest"] else timedelta()
+    except DurationError:
+        raise ValueError(f"expected a span {SPANS}, found {text!r}") from None
+    return timedelta(weeks=int(parts["weeks"] or 0), days=int(parts["days"] or 0)) + rest
+
+
+def instant(text: str, *, now: datetime) -> datetime:
+    """Return an instant, in UTC and in whole seconds if it is told from now; raises `ValueError`."""
+    typed = text.strip()
+    if typed.lower() == "now":
+        return now.replace(microsecond=0)
+    if typed.startswith("+"):
+        return now.replace(microsecond=0) + _ahead(typed)
+    found = _STAMP.fullmatch(typed)
+    if found is None:
+        raise ValueError(f"expected a time {INSTANTS}, found {text!r}")
+    if found["time"] is None:
+        raise ValueError(f"at what time of the day? Expected one {INSTANTS}, found {text!r}")
+    if found["zone"] is None:
+        stamp = f"{found['date']}T{found['time']}"
+        raise ValueError(f"of which time zone is {text!r}? Add Z for UTC, or an offset: {stamp}Z, {stamp}+01:00")
+    try:
+        return datetime.fromisoformat(f"{found['date']}T{found['time']}{found['zone'].upper()}").astimezone(UTC)
+    except (ValueError, OverflowError):
+        raise ValueError(f"there is no time {text!r}; expected one {INSTANTS}") from None
+
+
+def _ahead(typed: str) -> timedelta:
+    try:
+        ahead = span(typed.removeprefix("+"))
+    except ValueError:
+        raise ValueError(f"expected a time {INSTANTS}, found {typed!r}") from None
+    if ahead < timedelta():
+        raise ValueError(f"expected a time {INSTANTS}, found {typed!r}")
+    return ahead
+
+
+def moment(when: datetime) -> str:
+    """Return an instant without its zone, which is UTC; seconds only if there are any."""
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%M:%S}".removesuffix(":00")
+
+
+def away(when: datetime, *, now: datetime) -> str:
+    """Return how far away an instant is: `in 20m0s` or `5m0s ago`."""
+    return f"in {elapsed(when - now)}" if when > now else f"{elapsed(now - when)} ago"
+
+
+def told(when: datetime, *, now: datetime) -> str:
+    """Return an instant with how far away it is."""
+    return f"{moment(when)} UTC ({away(when, now=now)})"

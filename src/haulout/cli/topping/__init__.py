@@ -1,0 +1,1 @@
+"""`haulout top`: the fleet in the terminal, from the API of an operator."""

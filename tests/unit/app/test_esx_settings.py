@@ -1,0 +1,145 @@
+"""`esx.yaml`, as the SAP maintenance-controller reads it: E02, and what is wrong with one."""
+
+import logging
+import re
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from haulout.app.esx_settings import EsxFile, read
+from haulout.errors import ConfigError, ConfigErrors
+from haulout.profiles import config
+from haulout.profiles.plugins.registry import registries
+
+FILE = """\
+intervals:
+  check:
+    period: 1m
+    jitter: 0.1
+  podDeletion:
+    period: 20s
+    timeout: 5m
+  podEviction:
+    period: 20s
+    timeout: 6m
+  vmShutdown:
+    period: 15s
+    timeout: 3m
+alarms:
+- Host memory usage
+- Host CPU usage
+vCenters:
+  templateUrl: https://vcenter-$AZ.example.com
+  credentials:
+    a:
+      username: maintenance
+      password: ${PASSWORD_A}
+    b:
+      username: ${USER_B:operator}
+"""
+ENVIRON = {"PASSWORD_A": "one, two"}
+
+
+def problems(text: str, environ: dict[str, str] | None = None) -> list[str]:
+    with pytest.raises(ConfigErrors) as refused:
+        read(text, file="config/esx.yaml", environ=ENVIRON if environ is None else environ)
+    return [str(it) for it in refused.value.errors]
+
+
+def test_e02_alarms_and_the_way_to_each_vcenter() -> None:
+    settings = read(FILE, file="config/esx.yaml", environ=ENVIRON)
+    assert settings.alarms == {"Host memory usage", "Host CPU usage"}
+    a, b = (settings.vcenters.access(zone) for zone in "ab")
+    assert (a.url, b.url) == ("https://vcenter-a.example.com/sdk", "https://vcenter-b.example.com/sdk")
+    assert (a.credentials.username, a.credentials.password) == ("maintenance", "one, two")
+    assert (b.credentials.username, b.credentials.password, b.insecure) == ("operator", "", False)
+    with pytest.raises(ConfigError, match=r"vCenters.credentials.c: expected a username for zone c"):
+        settings.vcenters.access("c")
+
+
+def test_times_mean_what_they_say() -> None:
+    settings = read(FILE, file="config/esx.yaml", environ=ENVIRON)
+    assert (settings.period, settings.jitter) == (timedelta(minutes=1), 0.1)
+    assert (settings.looks_every, settings.shuts_down_within) == (timedelta(seconds=15), timedelta(minutes=3))
+    assert (settings.evicts_for, settings.deletes_for) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("deletion", "deletes_for"),
+    [("  podDeletion:\n    period: 20s\n    timeout: 5m\n", timedelta(minutes=5)), ("", timedelta(minutes=10))],
+)
+def test_force_has_times(deletion: str, deletes_for: timedelta) -> None:
+    text = FILE.replace("  podDeletion:\n    period: 20s\n    timeout: 5m\n", deletion)
+    settings = read(text.replace("    timeout: 6m", "    timeout: 360\n    force: yes"), file="f", environ=ENVIRON)
+    assert (settings.evicts_for, settings.deletes_for) == (timedelta(minutes=6), deletes_for)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "problem"),
+    [
+        ("jitter: 0.1", "jitter: 0.0001", "config/esx.yaml:4: intervals.check.jitter: expected a number from 0.001"),
+        ("period: 1m", "period: soon", "config/esx.yaml:3: intervals.check.period: expected a duration such as 90s"),
+        ("period: 1m", "period: -1m", "config/esx.yaml:3: intervals.check.period: expected a duration above zero"),
+        ("period: 15s", "period: 0s", "config/esx.yaml:12: intervals.vmShutdown.period: expected a duration"),
+        ("timeout: 6m", "timeout:", "config/esx.yaml:10: intervals.podEviction.timeout: expected a duration"),
+        ("https://vcenter-$AZ", "vcenter-$AZ", "config/esx.yaml:18: vCenters.templateUrl: expected an address such as"),
+        ("https://", "https://me:hush@", "config/esx.yaml:18: vCenters.templateUrl: expected an address such as"),
+        ("    a:", "    eu-a:", "config/esx.yaml:21: vCenters.credentials.eu-a: expected the last letter of a zone"),
+        ("username: maintenance", "name: x", "config/esx.yaml:21: vCenters.credentials.a.username: expected a text"),
+        ("vCenters:", "vcenters:", "config/esx.yaml:1: vCenters.templateUrl: expected a text, found nothing"),
+        ("${PASSWORD_A}", "${NOBODY}", "config/esx.yaml:22: vCenters.credentials.a.password: expected a value for NOB"),
+        ("alarms:", "  alarms: {", "config/esx.yaml:15: expected YAML"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_place(old: str, new: str, problem: str) -> None:
+    found = problems(FILE.replace(old, new, 1))
+    assert any(it.startswith(problem) for it in found), found
+    assert not any("hush" in it or "one, two" in it for it in found)
+
+
+def test_unknown_keys_do_no_harm() -> None:
+    assert read(f"{FILE}more: yes\n", file="f", environ=ENVIRON) == read(FILE, file="f", environ=ENVIRON)
+
+
+def test_no_password_is_ever_shown() -> None:
+    settings = read(FILE, file="config/esx.yaml", environ=ENVIRON)
+    assert "one, two" not in repr((settings, settings.vcenters.access("a")))
+
+
+def test_a_file_that_is_not_there_is_refused_at_the_start(tmp_path: Path) -> None:
+    with pytest.raises(ConfigErrors, match=r"esx.yaml: expected a file that can be read: no such file"):
+        EsxFile(tmp_path / "esx.yaml", ENVIRON)
+
+
+def test_a_broken_edit_keeps_what_was_there_and_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    path = tmp_path / "esx.yaml"
+    path.write_text(FILE)
+    file = EsxFile(path, ENVIRON)
+    good = file.settings()
+    path.write_text(FILE.replace("jitter: 0.1", "jitter: much"))
+    for _ in range(3):
+        assert file.settings() == good
+    assert "jitter: expected a number" in str(file.problem)
+    assert [it.levelname for it in caplog.records] == ["ERROR", "ERROR"]
+    path.unlink()
+    for _ in range(3):
+        assert file.settings() == good
+    assert "no such file" in str(file.problem)
+    assert len(caplog.records) == 4
+    path.write_text(FILE.replace("1m", "2m", 1))
+    assert file.settings().period == timedelta(minutes=2)
+    assert file.problem is None
+    path.write_text(FILE)
+    assert file.settings() == good
+
+
+def test_the_files_of_the_page_can_be_used() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "reference" / "esx.md").read_text()
+    profiles, file = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    passwords = {"VCENTER_PASSWORD_A": "a", "VCENTER_PASSWORD_B": "b"}
+    assert set(read(file, file="esx.yaml", environ=passwords).vcenters.credentials) == {"a", "b"}
+    loaded = config.load(profiles.encode(), registries(), {})
+    assert "esx" in loaded.configuration.profiles
+    assert loaded.warnings == ()

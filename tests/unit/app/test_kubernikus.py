@@ -1,0 +1,299 @@
+"""Nodes of Kubernikus as a part of the operator: by its file, with its rights, beside profiles, and told of."""
+
+import base64
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from haulout.app import manifests
+from haulout.app.configured import Configured
+from haulout.app.kubernikus import Credentials, Kubernikus
+from haulout.app.kubernikus_settings import KubernikusFile, read
+from haulout.app.manifests import Installation
+from haulout.app.names import PROFILES_LEASE
+from haulout.app.operator import OperatorSettings, run_operator
+from haulout.app.profiles import Profiles
+from haulout.app.vitals import Vitals
+from haulout.core.clock import Clock
+from haulout.core.cloudprovider import Settings
+from haulout.history import record
+from haulout.kube import locks
+from haulout.kube.client import Client
+from haulout.kube.objects import RawObject
+from haulout.kubernikus.controller import Controller
+from haulout.kubernikus.keys import OWNER
+from haulout.kubernikus.nova import Document
+from haulout.sandbox.clouds.openstack import OpenStackCloud
+from haulout.sandbox.processes import Program
+from haulout.web.metrics import Exposition
+from support.builders import a_namespace
+from support.clusters import ACCOUNT, ClusterPlan, a_cluster
+from support.kubernikus import kubernikus_on_the_sandbox, names, needs_update, order, told
+from support.live import SandboxCluster
+from support.outside import FakeOutside
+from support.profiled import BY_ANNOTATIONS
+from support.remembering import words
+
+HOME = ACCOUNT[0]
+LASTS = timedelta(seconds=15)
+FILE = "intervals: {requeue: 5s, podDeletion: {period: 5s, timeout: 2m}, podEviction: {period: 20s, timeout: 5m}}\n"
+BY_SECRET = FILE + "cloudProviderSecret: {name: cloud, namespace: kube-system}\n"
+CONF = """
+[Global]
+auth-url = "https://identity.example/v3"
+username = "kubernikus"
+password = "s3\\"cret#;"
+region = "qa-de-1"
+domain-name = "kubernikus"
+tenant-id = "p1"
+"""
+READ = Settings(
+    auth_url="https://identity.example/v3",
+    username="kubernikus",
+    password='s3"cret#;',
+    region="qa-de-1",
+    domain_name="kubernikus",
+    tenant_id="p1",
+)
+
+
+@dataclass
+class Keyed:
+    """Nova behind credentials: they are read for each call, as the SDK has it."""
+
+    cloud: OpenStackCloud
+    credentials: Credentials | None
+    shown: list[Settings] = field(default_factory=list)
+
+    async def servers(self, name: str) -> Sequence[Document]:
+        """Return servers."""
+        await self._show()
+        return await self.cloud.servers(name)
+
+    async def delete(self, server: str) -> None:
+        """Delete a server."""
+        await self._show()
+        await self.cloud.delete(server)
+
+    async def _show(self) -> None:
+        if self.credentials is not None:
+            self.shown.append(await self.credentials())
+
+
+@dataclass
+class World:
+    """What an operator is made of."""
+
+    cloud: OpenStackCloud
+    folder: Path
+    text: str = FILE
+    asks_for_credentials: bool = False
+    vitals: Vitals = field(default_factory=Vitals)
+    nova: Keyed | None = None
+
+    @property
+    def path(self) -> Path:
+        """Where the file is."""
+        return self.folder / "kubernikus.yaml"
+
+    def make(self, credentials: Credentials) -> Keyed:
+        """Make Nova."""
+        self.nova = Keyed(self.cloud, credentials if self.asks_for_credentials else None)
+        return self.nova
+
+    def operator(self, *, profiles: str = "", identity: str = "one", node: str = "") -> Program:
+        """Return the whole operator as a program."""
+        self.path.write_text(self.text)
+
+        async def program(client: Client) -> None:
+            kubernikus = Kubernikus(KubernikusFile(self.path, environ={}, clock=client.clock), nova=self.make)
+            settings = OperatorSettings(namespace=HOME, identity=identity, node=node)
+            file = self.folder / "maintenance.yaml"
+            if profiles:
+                file.write_text(profiles)
+            configured = Configured(file, environ={}, clock=client.clock, may_lack=True)
+            beside = Profiles(configured, FakeOutside())
+            await run_operator(client, settings, profiles=beside, kubernikus=kubernikus, vitals=self.vitals)
+
+        return program
+
+
+def rights(text: str) -> list[RawObject]:
+    settings = read(text, file="", environ={}).configuration
+    return manifests.permissions(Installation(image="example/haulout", kubernikus=settings))
+
+
+@asynccontextmanager
+async def a_site(plan: ClusterPlan, *, nodes: int) -> AsyncIterator[tuple[SandboxCluster, OpenStackCloud]]:
+    """Run a cluster of Kubernikus, with the namespace in which the operator lives."""
+    async with kubernikus_on_the_sandbox(plan, nodes=nodes) as (cluster, cloud):
+        if not cluster.has("namespaces", HOME):
+            await cluster.create(a_namespace(HOME))
+        yield cluster, cloud
+
+
+async def gone(cluster: SandboxCluster, node: str) -> None:
+    await cluster.eventually(lambda: not cluster.has("nodes", node))
+
+
+async def test_the_operator_labels_and_deletes_with_the_rights_that_are_shipped(
+    clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    plan = a_cluster(clock).with_deployment("shop/cart", replicas=2).with_rights(*rights(BY_SECRET))
+    async with a_site(plan, nodes=2) as (cluster, cloud):
+        world = World(cloud, tmp_path, BY_SECRET, asks_for_credentials=True)
+        await cluster.create(a_secret())
+        cluster.run(world.operator())
+        await cluster.eventually(lambda: needs_update(cluster, "pool-2"), becomes="false")
+        await order(cluster, "pool-1")
+        await gone(cluster, "pool-1")
+        assert "forbidden" not in caplog.text
+        reasons = {it["reason"] for it in cluster.all("events").values()}
+        assert {"DeletionOrdered", "ServerDeleted", "Evicting"} <= reasons
+
+
+@pytest.mark.real_time
+async def test_u05_credentials_are_in_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "provider").mkdir()
+    (tmp_path / "provider" / "cloudprovider.conf").write_text(CONF)
+    async with a_site(a_cluster(clock), nodes=1) as (cluster, cloud):
+        world = World(cloud, tmp_path, asks_for_credentials=True)
+        cluster.run(world.operator())
+        await order(cluster, "pool-1")
+        await gone(cluster, "pool-1")
+        assert world.nova is not None
+        assert set(world.nova.shown) == {READ}
+
+
+async def test_u06_credentials_are_in_a_secret_and_read_anew_each_time(tmp_path: Path, clock: Clock) -> None:
+    async with a_site(a_cluster(clock), nodes=2) as (cluster, cloud):
+        world = World(cloud, tmp_path, BY_SECRET, asks_for_credentials=True)
+        cluster.run(world.operator())
+        await order(cluster, "pool-1")
+        await cluster.eventually(lambda: "Secret kube-system/cloud" in told(cluster, "pool-1").get("CloudSaysNo", ""))
+        await cluster.create(a_secret())
+        await gone(cluster, "pool-1")
+        assert world.nova is not None
+        assert set(world.nova.shown) == {READ}
+
+
+def a_secret() -> RawObject:
+    data = {"cloudprovider.conf": base64.b64encode(CONF.encode()).decode()}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "cloud", "namespace": "kube-system"},
+        "data": data,
+    }
+
+
+async def test_it_works_beside_profiles(tmp_path: Path, clock: Clock) -> None:
+    async with a_site(a_cluster(clock), nodes=2) as (cluster, cloud):
+        world = World(cloud, tmp_path)
+        cluster.run(world.operator(profiles=BY_ANNOTATIONS))
+        await order(cluster, "pool-1")
+        await gone(cluster, "pool-1")
+        await cluster.eventually(
+            lambda: cluster.get("nodes", "pool-2")["metadata"]["labels"].get("cloud.sap/maintenance-state")
+        )
+
+
+async def test_beside_a_sap_maintenance_controller_it_does_nothing(tmp_path: Path, clock: Clock) -> None:
+    """It would drain and delete at the same time; both go by one lease."""
+    async with a_site(a_cluster(clock), nodes=1) as (cluster, cloud):
+
+        async def old(client: Client) -> None:
+            while True:
+                await locks.acquire(
+                    client, PROFILES_LEASE, namespace=HOME, holder="maintenance-controller-x_1", duration=LASTS
+                )
+                await client.clock.sleep(LASTS / 3)
+
+        other = cluster.run(old, name="old")
+        world = World(cloud, tmp_path)
+        cluster.run(world.operator())
+        await order(cluster, "pool-1")
+        await cluster.pass_time(minutes=5)
+        assert needs_update(cluster, "pool-1") is None
+        assert names(cloud) == ["pool-1"]
+        assert any("this replica does not see to it" in it for it in world.vitals.told())
+        other.kill()
+        await gone(cluster, "pool-1")
+
+
+async def test_an_edit_of_the_file_counts_and_a_broken_one_is_told(tmp_path: Path, clock: Clock) -> None:
+    plan = a_cluster(clock).with_deployment("shop/cart", replicas=1, budget=1)
+    async with a_site(plan, nodes=1) as (cluster, cloud):
+        world = World(cloud, tmp_path)
+        cluster.run(world.operator())
+        await order(cluster, "pool-1")
+        await cluster.eventually(lambda: "DrainBlocked" in told(cluster, "pool-1"))
+        assert any("PodDisruptionBudget shop/cart" in it for it in world.vitals.troubles())
+        world.path.write_text(FILE.replace("5s, podDel", "soon, podDel"))
+        await cluster.eventually(lambda: any("intervals.requeue" in it for it in world.vitals.troubles()))
+        world.path.write_text(FILE.replace("timeout: 5m", "timeout: 1m, force: true"))
+        await gone(cluster, "pool-1")
+        await cluster.eventually(lambda: list(world.vitals.troubles()), becomes=[])
+
+
+async def test_how_it_stands_is_told_to_people_and_to_prometheus(tmp_path: Path, clock: Clock) -> None:
+    plan = a_cluster(clock).with_definition(record.definition())
+    async with a_site(plan, nodes=3) as (cluster, cloud):
+        world = World(cloud, tmp_path)
+        cloud.faults.fail("ListServers", status=503, times=None)
+        cluster.run(world.operator())
+        await cluster.eventually(
+            lambda: "[+] Kubernikus: this replica sees to it; to be deleted: 0 nodes" in told_by(world)
+        )
+        await order(cluster, "pool-1")
+        await cluster.eventually(lambda: numbers(world), becomes={"true": 1.0, "false": 0.0})
+        assert any(it.startswith("[-] Kubernikus: node pool-1: its server cannot be deleted") for it in told_by(world))
+        await cluster.eventually(lambda: words(cluster, "pool-1", OWNER), becomes=["→ Running"])
+
+
+def told_by(world: World) -> Sequence[str]:
+    return world.vitals.told()
+
+
+def numbers(world: World) -> dict[str, float]:
+    lines = Exposition(world.vitals.tallies).text().decode().splitlines()
+    ours = [it for it in lines if it.startswith("haulout_kubernikus_deletions{")]
+    return {it.split('"')[1]: float(it.rsplit(" ", 1)[1]) for it in ours}
+
+
+async def test_should_it_break_all_else_goes_on_and_it_starts_again(
+    tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, broken = Controller.run, [True]
+
+    async def run(self: Controller) -> None:
+        if broken:
+            broken.clear()
+            raise RuntimeError("a defect")
+        await work(self)
+
+    monkeypatch.setattr(Controller, "run", run)
+    async with a_site(a_cluster(clock), nodes=1) as (cluster, cloud):
+        world = World(cloud, tmp_path)
+        cluster.run(world.operator())
+        await order(cluster, "pool-1")
+        await cluster.eventually(lambda: any("Kubernikus broke" in it for it in world.vitals.troubles()))
+        await gone(cluster, "pool-1")
+
+
+async def test_the_leader_gives_way_before_its_own_node_goes(tmp_path: Path, clock: Clock) -> None:
+    plan = a_cluster(clock).with_deployment("shop/cart", replicas=2)
+    async with a_site(plan, nodes=2) as (cluster, cloud):
+        world = World(cloud, tmp_path)
+        cluster.run(world.operator(identity="one", node="pool-1"))
+        await cluster.eventually(lambda: needs_update(cluster, "pool-1"), becomes="false")
+        cluster.run(world.operator(identity="two", node="pool-2"), name="two")
+        await order(cluster, "pool-1")
+        await gone(cluster, "pool-1")
+        evicting = {it.who for it in cluster.history if it.kind.plural == "pods" and it.who in ("operator", "two")}
+        assert evicting == {"two"}

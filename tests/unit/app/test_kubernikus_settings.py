@@ -1,0 +1,140 @@
+"""A kubernikus.yaml is read as the SAP maintenance-controller reads it, and all that is wrong is told with its line."""
+
+import asyncio
+import json
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from haulout.app.kubernikus_settings import KubernikusFile, read
+from haulout.core.clock import Clock
+from haulout.drain.policy import Policy
+from haulout.errors import ConfigErrors
+from haulout.kubernikus.settings import SecretKey, Settings
+from support.commands import Haulout, runner
+
+FILE = """\
+intervals:
+  requeue: 30s
+  podDeletion:
+    period: 5s
+    timeout: 2m
+  podEviction:
+    period: 20s
+    timeout: 5m
+    force: true
+cloudProviderSecret:
+  name: ${SECRET}
+  namespace: kube-system
+"""
+GENTLE = "intervals: {requeue: 60, podDeletion: {period: 5, timeout: 2m}, podEviction: {period: 20s, timeout: 5m}}\n"
+
+
+@pytest.fixture
+def haulout(capsys: pytest.CaptureFixture[str]) -> Haulout:
+    return runner(capsys)
+
+
+def settings(text: str, **environ: str) -> Settings:
+    return read(text, file="kubernikus.yaml", environ=environ).configuration
+
+
+def test_a_file_says_how_often_how_long_and_where_credentials_are() -> None:
+    assert settings(FILE, SECRET="cloud") == Settings(
+        interval=timedelta(seconds=30),
+        policy=Policy.like_smc(evicts_for=timedelta(minutes=5), deletes_for=timedelta(minutes=2)),
+        secret=SecretKey(namespace="kube-system", name="cloud"),
+    )
+
+
+def test_without_force_no_time_has_an_effect_and_a_bare_number_is_seconds() -> None:
+    assert settings(GENTLE) == Settings(interval=timedelta(minutes=1), policy=Policy.like_smc(), secret=None)
+
+
+@pytest.mark.parametrize("missing", ["requeue", "podDeletion", "podEviction"])
+def test_what_is_required_there_is_required_here(missing: str) -> None:
+    given = {"requeue": "30s", "podDeletion": {"period": "1s", "timeout": "1s"}}
+    given["podEviction"] = given["podDeletion"]
+    del given[missing]
+    with pytest.raises(ConfigErrors, match=f"intervals.{missing}"):
+        settings(json.dumps({"intervals": given}))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "intervals.requeue: expected a duration such as 90s, 5m or 1h30m, found nothing"),
+        (GENTLE.replace("60", "soon"), "kubernikus.yaml:1: intervals.requeue: expected a duration"),
+        (GENTLE.replace("60", "0"), "kubernikus.yaml:1: intervals.requeue: expected a duration .* other than zero"),
+        (FILE, "kubernikus.yaml:11: cloudProviderSecret.name: .*SECRET"),
+        (
+            FILE.replace("force: true", "force: 'yes'"),
+            "kubernikus.yaml:9: intervals.podEviction.force: expected true or",
+        ),
+        ("intervals: [", "kubernikus.yaml:2: expected YAML"),
+    ],
+)
+def test_what_is_wrong_is_told_with_its_line_and_key(text: str, problem: str) -> None:
+    with pytest.raises(ConfigErrors, match=problem):
+        settings(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "doubt"),
+    [
+        (GENTLE + "cloudProviderSecret: {name: a}\n", "cloudProviderSecret.namespace: expected both"),
+        (GENTLE + "cloudProviderSecrets: {}\n", "did you mean cloudProviderSecret?"),
+        (GENTLE.replace("60", "10ms"), "shorter than a second"),
+    ],
+)
+def test_what_is_probably_not_meant_is_a_warning(text: str, doubt: str) -> None:
+    loaded = read(text, file="kubernikus.yaml", environ={})
+    assert [it for it in map(str, loaded.warnings) if doubt in it]
+    assert loaded.configuration.secret is None
+    assert loaded.configuration.interval >= timedelta(seconds=1)
+
+
+async def test_an_edit_counts_and_a_broken_one_changes_nothing(
+    clock: Clock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "kubernikus.yaml"
+    path.write_text(GENTLE)
+    file, used = KubernikusFile(path, environ={}, clock=clock), list[Settings]()
+    async with asyncio.TaskGroup() as group:
+        following = group.create_task(file.follow(used.append))
+        await edited(path, GENTLE.replace("60", "soon"), clock)
+        assert (used, file.settings.interval) == ([], timedelta(minutes=1))
+        assert "intervals.requeue" in str(file.problem)
+        assert "going on by what it said before" in caplog.text
+        await edited(path, GENTLE.replace("60", "90"), clock)
+        following.cancel()
+    assert [it.interval for it in used] == [timedelta(seconds=90)]
+    assert file.problem is None
+
+
+async def edited(path: Path, text: str, clock: Clock) -> None:
+    path.with_suffix(".new").write_text(text)
+    path.with_suffix(".new").replace(path)
+    await clock.sleep(timedelta(seconds=3))
+
+
+def test_haulout_check_explains_it(haulout: Haulout, tmp_path: Path) -> None:
+    path = tmp_path / "kubernikus.yaml"
+    path.write_text(FILE)
+    found = haulout("check", str(path), "--env", "SECRET=cloud")
+    assert found.code == 0
+    assert "cloudprovider.conf of Secret kube-system/cloud" in found.out
+    assert "could not be evicted for 5m0s is deleted" in found.out
+    path.write_text(GENTLE)
+    assert "disruption budgets are kept" in haulout("check", str(path)).out
+    path.write_text("intervals: {requeue: soon}\n")
+    broken = haulout("check", "-o", "json", str(path))
+    assert broken.code == 2
+    assert {it["key"] for it in json.loads(broken.out)["errors"]} >= {"intervals.requeue"}
+
+
+def test_a_file_that_is_not_there_is_said_at_once(haulout: Haulout, tmp_path: Path) -> None:
+    found = haulout("run", "--kubernikus", str(tmp_path / "none.yaml"))
+    assert found.code == 2
+    assert "none.yaml: expected a file that can be read: no such file" in found.err

@@ -1,0 +1,84 @@
+"""How Machines are replaced, as environment variables say it."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from haulout.app.machine_settings import read
+from haulout.cli import main
+from haulout.core.windows import Open, openness
+from haulout.errors import ConfigErrors
+from haulout.kinds.notice import Kind
+from haulout.machines.records import Policy
+from haulout.machines.settings import Settings
+
+NIGHTS = "{weekdays: [mon, tue], start: '22:00', end: '04:00', acrossMidnight: true, timezone: Europe/Berlin}"
+
+
+def wrong(**variables: str) -> list[str]:
+    with pytest.raises(ConfigErrors) as told:
+        read({f"HAULOUT_MACHINES_{name}": value for name, value in variables.items()})
+    return [str(it) for it in told.value.errors]
+
+
+def test_without_variables_it_is_as_with_the_machine_maintenance_operator() -> None:
+    assert read({"PATH": "/bin", "HAULOUT_AWS": "true"}) == (Settings(), Policy())
+    assert read({"HAULOUT_MACHINES_LEAD": "", "HAULOUT_MACHINES_KINDS": " "}) == (Settings(), Policy())
+
+
+def test_each_of_them_counts() -> None:
+    settings, policy = read(
+        {
+            "HAULOUT_MACHINES_LEAD": "48h",
+            "HAULOUT_MACHINES_WINDOW": NIGHTS,
+            "HAULOUT_MACHINES_SURGE": "True",
+            "HAULOUT_MACHINES_KINDS": "Stop, Reboot",
+        }
+    )
+    assert (settings.terms.lead, settings.terms.surge) == (timedelta(days=2), True)
+    assert policy == Policy(kinds=frozenset({Kind.STOP, Kind.REBOOT}))
+    windows = settings.terms.windows
+    assert windows is not None
+    monday = datetime(2026, 11, 16, tzinfo=UTC)
+    assert isinstance(openness(windows, monday + timedelta(hours=21, minutes=1)), Open)
+    assert not isinstance(openness(windows, monday + timedelta(hours=20)), Open)
+
+
+def test_nothing_can_be_replaced_for_notices() -> None:
+    assert read({"HAULOUT_MACHINES_KINDS": "none"})[1] == Policy(kinds=frozenset())
+
+
+def test_all_that_is_wrong_is_told_with_what_was_expected() -> None:
+    found = wrong(LEAD="2", SURGE="yes", KINDS="Stop,Dance", WINDOW="{start: '9:00'}", WINDOWS="x")
+    assert any(it.startswith("environment: HAULOUT_MACHINES_LEAD: ") and "90s" in it for it in found)
+    assert "environment: HAULOUT_MACHINES_SURGE: expected true or false, found 'yes'" in found
+    assert any("HAULOUT_MACHINES_KINDS: expected kinds of notices (Reboot, Stop," in it for it in found)
+    assert any(it.startswith("HAULOUT_MACHINES_WINDOW:1: weekdays: ") for it in found)
+    assert any("HAULOUT_MACHINES_WINDOWS: there is no such setting; did you mean" in it for it in found)
+
+
+@pytest.mark.parametrize(
+    ("window", "said"),
+    [
+        pytest.param(NIGHTS.replace("timezone", "timzone"), "timzone", id="a key that nobody knows"),
+        pytest.param("{calendars: [a.ics]}", "say the same by blackouts", id="a calendar"),
+        pytest.param("[", "HAULOUT_MACHINES_WINDOW:", id="no YAML"),
+        pytest.param("-5h", "HAULOUT_MACHINES_WINDOW", id="something else"),
+    ],
+)
+def test_a_window_that_would_not_be_kept_is_refused(window: str, said: str) -> None:
+    assert said in " ".join(wrong(WINDOW=window))
+
+
+def test_a_negative_lead_is_refused() -> None:
+    assert "expected a duration that is not negative, found '-1h'" in wrong(LEAD="-1h")[0]
+
+
+def test_the_command_line_says_it_and_nothing_is_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HAULOUT_MACHINES_SURGE", "perhaps")
+    with pytest.raises(SystemExit) as exited:
+        main(["run"])
+    assert exited.value.code == 2
+    assert "HAULOUT_MACHINES_SURGE: expected true or false, found 'perhaps'" in capsys.readouterr().err

@@ -1,0 +1,116 @@
+"""The operator, profiles with a window, and a cloud that plans outside of it."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from random import Random
+
+from haulout.app.configured import Configured
+from haulout.app.notices import Notices
+from haulout.app.operator import OperatorSettings, run_operator
+from haulout.app.profiles import Profiles
+from haulout.core.clock import Clock
+from haulout.kinds.notice import definition
+from haulout.kube.cache import Cache
+from haulout.kube.client import Client
+from haulout.kube.objects import Node, RawObject
+from haulout.kube.timestamps import whole_seconds
+from haulout.notices.sources import Source
+from haulout.notices.sources.oci.source import OciSource
+from haulout.sandbox.clouds.oci import OciCloud
+from haulout.sandbox.clouds.oci.cloud import COMPARTMENT
+from haulout.sandbox.processes import Process
+from support.builders import a_node
+from support.outside import FakeOutside
+from support.replicas import HOME, a_site, told
+
+MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)
+MONDAYS = """
+intervals: {requeue: 1m}
+instances:
+  check:
+  - {name: due, type: notice}
+  - {name: over, type: notice, config: {when: over}}
+  - {name: window, type: timeWindow, config: {start: '10:30', end: '12:00', weekdays: [mon]}}
+  trigger:
+  - {name: drain, type: eviction, config: {action: drain, evictionTimeout: 10m, deletionTimeout: 2m}}
+  - {name: uncordon, type: eviction, config: {action: uncordon}}
+profiles:
+- name: mondays
+  operational: {transitions: [{check: due && window, next: in-maintenance, trigger: drain}]}
+  in-maintenance: {transitions: [{check: over, next: operational, trigger: uncordon}]}
+"""
+
+
+async def test_a_cloud_moves_its_maintenance_into_the_window_of_the_profile_which_empties_the_node_in_time(
+    clock: Clock, tmp_path: Path
+) -> None:
+    file = tmp_path / "maintenance.yaml"
+    file.write_text(MONDAYS)
+    cloud = OciCloud(clock)
+    machine = cloud.launch("n1")
+
+    def sources(client: Client, nodes: Cache[Node]) -> Sequence[Source]:
+        del nodes
+        return [OciSource(cloud.compute(), compartments=[COMPARTMENT], clock=client.clock, random=Random(1))]
+
+    async def program(client: Client) -> None:
+        profiles = Profiles(Configured(file, environ={}, clock=client.clock), FakeOutside())
+        settings = OperatorSettings(namespace=HOME, identity="one")
+        await run_operator(client, settings, profiles=profiles, notices=Notices(sources))
+
+    async with a_site(clock) as town:
+        town.put(definition())
+        labels = {"cloud.sap/maintenance-profile": "mondays"}
+        town.put(a_node("n1", labels=labels).with_spec(providerID=machine))
+        Process(town.cluster, "one", program).start()
+        planned = clock.now().replace(hour=9, minute=50, second=0, microsecond=0)
+        cloud.schedule(machine, start=planned, due=planned + timedelta(days=3))
+
+        def notice() -> RawObject:
+            (found,) = town.api.objects("maintenancenotices") or [{}]
+            return dict(found)
+
+        def begins() -> datetime | None:
+            start = notice().get("spec", {}).get("start")
+            return None if start is None else datetime.fromisoformat(start)
+
+        suits = planned.replace(hour=10, minute=46)
+        await town.until(lambda: begins() == suits, within=HOUR)
+        assert {"MaintenanceMoveAsked", "MaintenanceMoved"} <= set(told(town, "n1"))
+        await town.until(
+            lambda: "drainAt" in notice()["status"] and clock.now() >= suits - 14 * MINUTE, within=14 * HOUR
+        )
+        assert town.api.get("nodes", "n1")["spec"].get("unschedulable")
+        conditions = {it["type"]: it for it in notice()["status"]["conditions"]}
+        assert (conditions["OnTime"]["status"], conditions["OnTime"]["reason"]) == ("True", "Empty")
+        assert conditions["Rescheduled"]["reason"] == "Agreed"
+
+
+async def test_of_a_node_whose_profiles_do_not_go_by_notices_nobody_says_that_it_will_be_emptied(
+    clock: Clock, tmp_path: Path
+) -> None:
+    file = tmp_path / "maintenance.yaml"
+    file.write_text(MONDAYS)
+
+    async def program(client: Client) -> None:
+        profiles = Profiles(Configured(file, environ={}, clock=client.clock), FakeOutside())
+        await run_operator(client, OperatorSettings(namespace=HOME, identity="one"), profiles=profiles)
+
+    async with a_site(clock) as town:
+        town.put(definition())
+        for name, labels in {"n1": {"cloud.sap/maintenance-profile": "mondays"}, "n2": {}}.items():
+            town.put(a_node(name, labels=labels))
+            start = whole_seconds(clock.now() + timedelta(days=3))
+            spec = {"nodeName": name, "kind": "Reboot", "source": "me", "noticeID": name, "start": start}
+            kind = {"apiVersion": "haulout.dev/v1alpha1", "kind": "MaintenanceNotice"}
+            town.put({**kind, "metadata": {"name": f"for-{name}"}, "spec": spec})
+        Process(town.cluster, "one", program).start()
+        await clock.sleep(MINUTE)
+        found = {it["metadata"]["name"]: it["status"] for it in town.api.objects("maintenancenotices")}
+        said = {
+            name: [it["reason"] for it in status["conditions"] if it["type"] == "OnTime"]
+            for name, status in found.items()
+        }
+        assert said == {"for-n1": ["Planned"], "for-n2": ["NobodyMinds"]}
+        assert ("drainAt" in found["for-n1"], "drainAt" in found["for-n2"]) == (True, False)

@@ -1,0 +1,369 @@
+"""Notices under the operator: whoever writes them, whenever their definition comes, whoever leads."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from haulout.app.notice_tallies import NoticeTallies
+from haulout.app.notices import Notices, Sources
+from haulout.app.operator import OperatorSettings, run_operator
+from haulout.app.vitals import Vitals
+from haulout.core.clock import Clock
+from haulout.core.metering import Tally
+from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Phase, Spec, definition
+from haulout.kinds.reports import Plan
+from haulout.kube.cache import Cache
+from haulout.kube.client import Client
+from haulout.kube.objects import Node
+from haulout.kube.resources import DEFINITIONS
+from haulout.notices.controller import Controller
+from haulout.notices.sources import Source
+from haulout.notices.sources.aws.settings import Settings
+from haulout.notices.sources.aws.source import AwsSource
+from haulout.notices.sources.oci.consumer import Place
+from haulout.notices.sources.oci.source import OciSource
+from haulout.sandbox.clouds.aws import AwsCloud
+from haulout.sandbox.clouds.oci import OciCloud
+from haulout.sandbox.processes import Process
+from support.builders import a_node
+from support.draining import Town
+from support.listening import Cloud, a_notice, listening_to
+from support.replicas import HOME, a_site, leader, told
+
+PLURAL = MAINTENANCE_NOTICES.plural
+SECOND, MINUTE, HOUR, DAY = (timedelta(**{it: 1}) for it in ("seconds", "minutes", "hours", "days"))
+
+
+@dataclass
+class Replica:
+    """An operator, and what is known of it."""
+
+    process: Process
+    notices: Notices
+    vitals: Vitals = field(default_factory=Vitals)
+
+
+def replica(town: Town, name: str, *clouds: Cloud, sources: Sources | None = None) -> Replica:
+    """Start an operator that listens to clouds."""
+    notices, vitals = Notices(sources or listening_to(*clouds)), Vitals()
+
+    async def program(client: Client) -> None:
+        settings = OperatorSettings(namespace=HOME, identity=name)
+        await run_operator(client, settings, notices=notices, vitals=vitals)
+
+    process = Process(town.cluster, name, program)
+    process.start()
+    return Replica(process, notices, vitals)
+
+
+def install(town: Town) -> None:
+    """Put up the definition of notices."""
+    town.put(definition())
+
+
+async def announce(town: Town, name: str, node: str, *, start: timedelta, last: timedelta = HOUR, **spec: Any) -> None:
+    """Write a notice, as a person would."""
+    body = a_notice(name, node, start=town.cluster.clock.now() + start, last=last, **spec)
+    await town.cluster.client("person").create(MAINTENANCE_NOTICES, body)
+
+
+def status(town: Town, name: str) -> dict[str, Any]:
+    """Return the status of a notice; empty if there is none."""
+    found = [it for it in town.api.objects("maintenancenotices") if it["metadata"]["name"] == name]
+    return dict(found[0].get("status", {})) if found else {}
+
+
+def phase(town: Town, name: str) -> str:
+    """Return how a notice stands."""
+    return str(status(town, name).get("phase", ""))
+
+
+def standing(town: Town) -> list[tuple[str, str]]:
+    """Return how the notices stand, by their nodes."""
+    found = [it.get("status", {}) for it in town.api.objects("maintenancenotices")]
+    return [(it.get("nodeName", ""), it.get("phase", "")) for it in found]
+
+
+def becomes(town: Town, name: str, wanted: Phase) -> Callable[[], bool]:
+    """Return whether a notice stands so."""
+    return lambda: phase(town, name) == wanted
+
+
+async def test_a_notice_that_a_person_writes_goes_its_way_and_its_node_is_told(clock: Clock) -> None:
+    async with a_site(clock, "n1", "n2") as town:
+        install(town)
+        one = replica(town, "one")
+        await announce(town, "disk", "n1", start=16 * MINUTE, last=MINUTE)
+        assert await town.until(becomes(town, "disk", Phase.PLANNED)) < 20
+        for then in (Phase.DUE, Phase.ACTIVE, Phase.COMPLETED):
+            await town.until(becomes(town, "disk", then), within=17 * MINUTE)
+        assert status(town, "disk")["nodeName"] == "n1"
+        await clock.sleep(MINUTE)
+        for about in ("disk", "n1"):
+            assert {"MaintenanceAnnounced", "MaintenanceDue", "MaintenanceActive", "MaintenanceCompleted"} <= set(
+                told(town, about)
+            )
+        assert one.vitals.troubles() == []
+
+
+async def test_the_definition_may_come_later_than_the_operator_and_go_and_come_again(clock: Clock) -> None:
+    cloud = Cloud()
+    async with a_site(clock, "n1") as town:
+        one = replica(town, "one", cloud)
+        await town.until(lambda: leader(town) == "one")
+        await clock.sleep(10 * MINUTE)
+        assert cloud.runs == 0
+        asked = [it.request for it in one.process.transport.requests if PLURAL in it.request.path]
+        assert len(asked) < 40  # as often as any cache looks whether its definition has come
+        said = "MaintenanceNotice is not installed; `haulout manifests --crds-only` has it"
+        assert list(one.vitals.troubles()) == [f"notices wait: {said}"]
+        assert list(one.vitals.told())[1:] == [
+            f"[-] notices: {said}",
+            "[+] source cloud: it waits until notices can be written",
+        ]
+        install(town)
+        await announce(town, "disk", "n1", start=DAY)
+        assert await town.until(becomes(town, "disk", Phase.PLANNED)) < 60
+        cloud.says("e1", at=clock.now(), node_name="n1", plan=Plan(start=clock.now() + DAY))
+        assert await town.until(becomes(town, "cloud-e1", Phase.PLANNED)) < 60
+        await town.cluster.client("admin").delete(DEFINITIONS, "maintenancenotices.haulout.dev")
+        await town.until(lambda: bool(one.vitals.troubles()))
+        install(town)
+        await announce(town, "disk", "n1", start=DAY)
+        assert await town.until(becomes(town, "disk", Phase.PLANNED)) < 60
+        await clock.sleep(MINUTE)
+        assert list(one.vitals.told())[1:] == [
+            "[+] notices: this replica sees to 1 notice",
+            "[+] source cloud: this replica listens",
+        ]
+
+
+async def test_a_successor_goes_on_with_notices_and_listens_to_clouds(clock: Clock) -> None:
+    cloud = Cloud()
+    async with a_site(clock, "n1") as town:
+        install(town)
+        one, two = replica(town, "one", cloud), replica(town, "two", cloud)
+        await town.until(lambda: cloud.runs == 1)
+        cloud.says("e1", at=clock.now(), node_name="n1", plan=Plan(start=clock.now() + 17 * MINUTE))
+        await town.until(becomes(town, "cloud-e1", Phase.PLANNED))
+        assert two.notices.controller is None
+        one.process.kill()
+        await town.until(lambda: leader(town) == "two" and cloud.runs == 2)
+        await town.until(becomes(town, "cloud-e1", Phase.DUE))
+        cloud.says("e2", at=clock.now(), node_name="n1", plan=Plan(start=clock.now() + DAY))
+        await town.until(becomes(town, "cloud-e2", Phase.PLANNED))
+        history = [it["what"] for it in status(town, "cloud-e1")["history"]]
+        assert len(history) == len(set(history))
+
+
+async def test_whoever_leads_hears_both_clouds_and_nothing_is_lost_in_between(clock: Clock) -> None:
+    """The leader dies; while nobody listens one maintenance begins and the other is cancelled."""
+    oci, aws = OciCloud(clock), AwsCloud(clock)
+    nodes: list[Cache[Node]] = []
+
+    def sources(client: Client, cache: Cache[Node]) -> Sequence[Source]:
+        nodes.append(cache)
+        place = Place(instance=f"pod-{len(nodes)}")
+        stream, random = oci.streaming(), client.random
+        of_oci = OciSource(oci.compute(), streaming=stream, place=place, clock=client.clock, random=random)
+        settings = Settings(queue_url="https://queue")
+        return of_oci, AwsSource(ec2=aws, groups=aws, sqs=aws, client=client, nodes=cache, settings=settings)
+
+    async with a_site(clock, "n1") as town:
+        install(town)
+        machine, instance = oci.launch("o1"), aws.launch()
+        town.put(a_node("o1").with_spec(providerID=machine))
+        town.put(a_node("a1").with_spec(providerID=f"aws:///eu-west-1a/{instance}"))
+        one, _ = replica(town, "one", sources=sources), replica(town, "two", sources=sources)
+        await town.until(lambda: leader(town) == "one")
+        first = oci.schedule(machine, start=clock.now() + DAY)
+        second = aws.schedule(instance, code="instance-reboot", start=clock.now() + DAY)
+        await town.until(lambda: sorted(standing(town)) == [("a1", Phase.PLANNED), ("o1", Phase.PLANNED)])
+        assert list(one.vitals.troubles()) == []
+        assert samples(one)["haulout_notices_source_up"] == {("aws",): 1, ("oci",): 1}
+        assert set(samples(one)["haulout_notices_source_silent_seconds"]) == {("aws",), ("oci",)}
+        outage = oci.faults.fail("", status=503, times=None)
+        await town.until(lambda: samples(one)["haulout_notices_source_up"] == {("aws",): 1, ("oci",): 0})
+        assert {it.partition(":")[0] for it in one.vitals.troubles()} == {"oci"}
+        assert one.vitals.unready() == []
+        oci.faults.lift(outage)
+        await town.until(lambda: not one.vitals.troubles())
+        one.process.kill()
+        oci.begin(first)
+        aws.cancel(instance, second)
+        await town.until(lambda: sorted(standing(town)) == [("a1", Phase.CANCELLED), ("o1", Phase.ACTIVE)])
+        assert leader(town) == "two"
+        assert one.notices.listening == ()
+        assert subscribers(nodes[0]) == []
+
+
+async def test_a_part_that_starts_again_leaves_nothing_behind(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, lives = Controller.run, 0
+    left: list[str] = []
+
+    async def breaking(self: Controller) -> None:
+        nonlocal lives
+        lives += 1
+        left.extend(subscribers(self._node_cache))
+        async with asyncio.timeout(1 if lives <= 3 else None):
+            await run(self)
+
+    monkeypatch.setattr(Controller, "run", breaking)
+    async with a_site(clock, "n1") as town:
+        install(town)
+        replica(town, "one")
+        await town.until(lambda: lives == 4)
+        assert left == []
+        await announce(town, "disk", "n1", start=DAY)
+        await town.until(becomes(town, "disk", Phase.PLANNED))
+
+
+async def test_a_source_that_breaks_starts_again_by_itself_and_disturbs_nobody(clock: Clock) -> None:
+    bad, good = Cloud("bad"), Cloud("good")
+    async with a_site(clock, "n1") as town:
+        install(town)
+        one = replica(town, "one", bad, good)
+        await town.until(lambda: bad.runs == good.runs == 1)
+        says = partial(bad.says, node_name="n1", plan=Plan(start=clock.now() + DAY))
+        says("e1", at=clock.now())
+        bad.reports.put_nowait(RuntimeError("boom"))
+        says("e2", at=clock.now())
+        await town.until(lambda: bool(one.vitals.troubles()))
+        assert list(one.vitals.troubles()) == [
+            "source bad broke, and all else goes on: RuntimeError('boom'); the log tells where"
+        ]
+        assert "[+] source good: this replica listens" in one.vitals.told()
+        assert one.vitals.unready() == []
+        assert samples(one)["haulout_notices_source_up"] == {("bad",): 0, ("good",): 1}
+        await town.until(becomes(town, "bad-e2", Phase.PLANNED))
+        assert (bad.runs, good.runs) == (2, 1)
+        assert samples(one)["haulout_notices_source_up"] == {("bad",): 1, ("good",): 1}
+        assert samples(one)["haulout_notices_messages_total"] == {("bad",): 2, ("good",): 0}
+        await town.until(lambda: "NoticesBroke" in told(town, HOME))
+        await clock.sleep(11 * MINUTE)
+        assert list(one.vitals.troubles()) == []
+
+
+async def test_what_makes_no_sense_is_counted_and_told_each_kind_once_an_hour(clock: Clock) -> None:
+    cloud = Cloud()
+    async with a_site(clock, "n1") as town:
+        install(town)
+        one = replica(town, "one", cloud)
+        await town.until(lambda: cloud.runs == 1)
+        source = one.notices.source("cloud")
+        assert source is not None
+        for number in range(30):
+            source.quarantine.put(where=f"offset {number}", why=f"expected JSON, found {number}", what="x")
+        source.quarantine.put(where="offset 30", why="expected a time, found 'soon'", what="x")
+        await clock.sleep(MINUTE)
+        assert sorted(unreadable(town)) == [
+            "cloud: a message makes no sense, at offset 0: expected JSON, found 0; it is put aside",
+            "cloud: a message makes no sense, at offset 30: expected a time, found 'soon'; it is put aside",
+        ]
+        assert samples(one)["haulout_notices_quarantined_total"] == {("cloud",): 31}
+        assert samples(one)["haulout_notices_source_up"] == {("cloud",): 1}
+        assert len(one.vitals.troubles()) == 1
+        for number in range(30):
+            source.quarantine.put(where=f"hostile {number}", why=f"strange{'!' * number}", what="x")
+        await clock.sleep(MINUTE)
+        assert len(unreadable(town)) == 5
+        await clock.sleep(61 * MINUTE)
+        source.quarantine.put(where="offset 99", why="expected JSON, found 99", what="x")
+        await clock.sleep(MINUTE)
+        assert any("offset 99" in it for it in unreadable(town))
+
+
+async def test_sources_that_cannot_be_made_are_tried_again_and_notices_go_on(clock: Clock) -> None:
+    calls = 0
+
+    def broken(*_: object) -> list[Source]:
+        nonlocal calls
+        calls += 1
+        raise RuntimeError("no such thing")
+
+    async with a_site(clock, "n1") as town:
+        install(town)
+        one = replica(town, "one")
+        one.notices.sources = broken
+        await announce(town, "disk", "n1", start=DAY)
+        await town.until(becomes(town, "disk", Phase.PLANNED))
+        await town.until(lambda: calls == 2)
+        assert list(one.vitals.troubles()) == [
+            "listening to clouds broke, and all else goes on: RuntimeError('no such thing'); the log tells where"
+        ]
+
+
+async def test_who_may_not_read_notices_says_so_and_goes_on_when_allowed(clock: Clock) -> None:
+    async with a_site(clock, "n1") as town:
+        install(town)
+        one = replica(town, "one")
+        faults = one.process.transport.faults
+        refused = faults.before(answer=403, path=f"/apis/haulout.dev/v1alpha1/{PLURAL}", times=None)
+        await town.until(lambda: bool(one.vitals.troubles()))
+        (said,) = one.vitals.troubles()
+        assert said.startswith(f"notices wait: watching {PLURAL}.haulout.dev: ")
+        faults.lift(refused)
+        await announce(town, "disk", "n1", start=DAY)
+        await town.until(becomes(town, "disk", Phase.PLANNED))
+        await town.until(lambda: not one.vitals.troubles())
+
+
+async def test_a_notice_that_does_not_fit_is_named_and_stops_no_other(clock: Clock) -> None:
+    async with a_site(clock, "n1") as town:
+        install(town)
+        one = replica(town, "one")
+        odd = a_notice("odd", "n1", start=clock.now())
+        town.put({**odd, "spec": {"nodeName": 7}})
+        await announce(town, "disk", "n1", start=DAY)
+        await town.until(becomes(town, "disk", Phase.PLANNED))
+        (said,) = one.vitals.troubles()
+        assert said.startswith("notice odd is left out, as it does not fit its kind: ")
+
+
+def test_sources_that_people_invent_do_not_become_endless_series() -> None:
+    tallies = NoticeTallies()
+    notices = [MaintenanceNotice(spec=Spec(source=f"s{number}")) for number in range(80)]
+    tallies.look(notices, running=(), up={})
+    assert len(tallies.late.values) == 51
+    assert ("others",) in tallies.late.values
+
+
+async def test_numbers_tell_of_notices_by_source_and_phase(clock: Clock) -> None:
+    cloud = Cloud()
+    async with a_site(clock, "n1") as town:
+        install(town)
+        one = replica(town, "one", cloud)
+        await announce(town, "disk", "n1", start=DAY)
+        for number, start in enumerate((DAY, DAY, MINUTE)):
+            cloud.says(f"e{number}", at=clock.now(), node_name="n1", plan=Plan(start=clock.now() + start))
+        await town.until(becomes(town, "cloud-e2", Phase.DUE))
+        found = samples(one)
+        assert {key: it for key, it in found["haulout_notices"].items() if it} == {
+            ("", "Planned"): 1,
+            ("cloud", "Planned"): 2,
+            ("cloud", "Due"): 1,
+        }
+        assert found["haulout_notices"]["cloud", "Active"] == 0
+        assert found["haulout_notices_late"] == {("",): 0, ("cloud",): 0}
+        assert found["haulout_notices_source_silent_seconds"] == {("cloud",): 7}
+
+
+def subscribers(nodes: Cache[Node]) -> list[str]:
+    """Return who of notices hears of nodes."""
+    found = [type(getattr(it, "__self__", None)) for it in nodes._handlers]
+    return [it.__qualname__ for it in found if it.__module__.startswith("haulout.notices")]
+
+
+def unreadable(town: Town) -> list[str]:
+    """Return what events say of messages that make no sense."""
+    return [str(it["message"]) for it in town.api.objects("events") if it["reason"] == "NoticeUnreadable"]
+
+
+def samples(replica: Replica) -> dict[str, dict[tuple[str, ...], float]]:
+    """Return the numbers by name and labels."""
+    return {it.metric.name: dict(it.values) for it in replica.vitals.tallies() if isinstance(it, Tally)}

@@ -1,0 +1,105 @@
+"""The hub's two command lines: `haulout run --mode management`, and that of the controller it replaces."""
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from haulout.cli import main, operate_hub
+from haulout.hub.settings import HubSettings, OldApprovals
+from haulout.web.listening import Address
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+    """Return with what the hub was started."""
+    calls: list[dict[str, Any]] = []
+    monkeypatch.setattr(operate_hub, "operate_hub", lambda wishes, **how: calls.append({"wishes": wishes, **how}))
+    return calls
+
+
+def call(*args: str) -> int | str | None:
+    with pytest.raises(SystemExit) as exited:
+        main(list(args))
+    return exited.value.code
+
+
+def remc(*args: str) -> int | str | None:
+    return call("runtime-extension-maintenance-controller", *args)
+
+
+def test_the_flags_of_the_published_chart_start_the_hub(
+    started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONTEXT", "mgmt")
+    assert remc("--enable-metal3-maintenance", "--zap-devel=false", "--zap-time-encoding=iso8601") == 0
+    (how,) = started
+    assert how["wishes"].hub == HubSettings(metal3=True)
+    assert (how["wishes"].health_port, how["wishes"].metrics, how["wishes"].elects) == (8081, Address(8080), True)
+    assert (how["context"], how["kubeconfig"], how["as_json"], how["level"]) == ("mgmt", None, True, logging.INFO)
+
+
+def test_flags_of_our_own_are_taken_as_well(started: list[dict[str, Any]]) -> None:
+    ours = ("-approval-timeout=4h", "-unreachable-after", "1h30m", "-old-approvals=honour", "-leader-elect=false")
+    assert remc(*ours, "-namespace=ops", "-kubecontext=x", "-kubeconfig=f") == 0
+    (how,) = started
+    assert how["wishes"].hub == HubSettings(
+        approval_timeout=timedelta(hours=4),
+        unreachable_after=timedelta(minutes=90),
+        old_approvals=OldApprovals.HONOUR,
+    )
+    assert (how["wishes"].namespace, how["wishes"].elects) == ("ops", False)
+    assert (how["context"], how["kubeconfig"]) == ("x", "f")
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["-x"], "flag provided but not defined: -x"),
+        (["-approval-timeout=4"], "-approval-timeout: expected a duration such as 4h, or 0"),
+        (["-approval-timeout=-4h"], "is less than nothing; 0 means without a limit"),
+        (["-old-approvals=yes"], "-old-approvals: expected wait, clear, honour, found 'yes'"),
+        (["-metrics-addr=8080"], "-metrics-addr: "),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    started: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], args: list[str], problem: str
+) -> None:
+    assert remc(*args) == 2
+    assert problem in capsys.readouterr().err
+    assert started == []
+
+
+def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    assert remc("--help") == 0
+    shown = capsys.readouterr().out
+    for name in ("kubecontext", "enable-metal3-maintenance", "old-approvals", "zap-time-encoding"):
+        assert f"-{name}" in shown
+
+
+def test_run_can_be_a_hub(started: list[dict[str, Any]]) -> None:
+    flags = ("--approval-timeout", "4h", "--old-approvals", "clear", "--metrics-port", "9090", "-n", "ops")
+    assert call("run", "--mode", "management", *flags, "--cluster-name", "mgmt", "--no-leader-election") == 0
+    (how,) = started
+    wishes = how["wishes"]
+    assert wishes.hub == HubSettings(approval_timeout=timedelta(hours=4), old_approvals=OldApprovals.CLEAR)
+    assert (wishes.metrics, wishes.namespace, wishes.cluster, wishes.elects) == (Address(9090), "ops", "mgmt", False)
+
+
+@pytest.mark.parametrize(
+    ("args", "problem"),
+    [
+        (["--approval-timeout=4h"], "--approval-timeout: only with --mode management"),
+        (["--sandbox", "--no-leader-election"], "--no-leader-election: only with --mode management"),
+        (["--mode", "management", "--sandbox"], "--sandbox: not with --mode management"),
+        (["--mode", "management", "--config", "f"], "--config: not with --mode management"),
+        (["--mode", "management", "--approval-timeout", "soon"], "expected a duration such as 4h, or 0"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    started: list[dict[str, Any]], capsys: pytest.CaptureFixture[str], args: list[str], problem: str
+) -> None:
+    assert call("run", *args) == 2
+    assert problem in capsys.readouterr().err
+    assert started == []

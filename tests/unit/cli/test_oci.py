@@ -1,0 +1,90 @@
+"""`haulout oci send-event`: what it says of an event, and that it arrives."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.sandbox.clouds.oci import OciCloud
+from haulout.sandbox.clouds.oci.cloud import STREAM
+from haulout.sandbox.clouds.oci.front import serving
+from support.commands import Haulout, runner
+from support.oci_events import BEGUN, EVENT, INSTANCE, envelope
+from support.oci_session import a_config_file
+
+SAID = f"""\
+The operator will have notice oci-{EVENT} say:
+  instance  {INSTANCE}
+  stage     Scheduled
+  kind      Reboot (HARDWARE_REPLACEMENT)
+  start     2026-04-16 02:00:00 UTC, not before
+  deadline  2026-04-17 02:00:00 UTC
+  end       2026-04-17 04:00:00 UTC, expected
+"""
+
+
+@pytest.fixture
+def haulout(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Haulout:
+    """Return a way to run a command line, in an empty folder and without a stream."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("WD_STREAM_OCID", "WD_STREAM_ID", "WD_STREAM_ENDPOINT", "HAULOUT_OCI_COMPARTMENTS"):
+        monkeypatch.delenv(name, raising=False)
+    return runner(capsys)
+
+
+def write(document: object) -> str:
+    Path("event.json").write_text(json.dumps(document))
+    return "event.json"
+
+
+def test_what_the_operator_would_make_of_an_event_is_said(haulout: Haulout) -> None:
+    assert haulout("oci", "send-event", "--dry-run", write(envelope())) == (0, SAID, "")
+    code, said, _ = haulout("oci", "send-event", "--dry-run", write(envelope(BEGUN, timeWindowStart=None)))
+    assert (code, said.splitlines()[2:]) == (0, ["  stage     Started", "  start     now"])
+
+
+def test_what_is_about_something_else_is_said_to_be_so(haulout: Haulout) -> None:
+    code, said, _ = haulout("oci", "send-event", "--dry-run", write({"eventType": "other"}))
+    assert (code, said.startswith("This is about something else")) == (0, True)
+
+
+def test_an_event_that_makes_no_sense_is_not_sent(haulout: Haulout) -> None:
+    code, _, error = haulout("oci", "send-event", write(envelope(instanceId="")))
+    assert code == 2
+    assert error == "haulout: event.json: data.additionalDetails.instanceId: expected an OCID, found ''\n"
+
+
+def test_without_a_stream_it_is_said_how_to_name_one(haulout: Haulout) -> None:
+    code, _, error = haulout("oci", "send-event", write(envelope()))
+    assert code == 2
+    assert "set WD_STREAM_OCID and WD_STREAM_ENDPOINT" in error
+
+
+@pytest.mark.real_time
+async def test_an_event_arrives_on_the_stream(clock: Clock, tmp_path: Path) -> None:
+    pytest.importorskip("oci")
+    cloud = OciCloud(clock)
+    event = tmp_path / "event.json"
+    event.write_text(json.dumps(envelope()))
+    async with serving(cloud, host="127.0.0.1") as port:
+        environment = {
+            "PYTHONPATH": ":".join(sys.path),
+            "WD_STREAM_ID": STREAM,
+            "WD_STREAM_ENDPOINT": f"http://127.0.0.1:{port}",
+            "HAULOUT_OCI_AUTH": "config-file",
+            "HAULOUT_OCI_CONFIG_FILE": str(a_config_file(tmp_path)),
+        }
+        command = [sys.executable, "-m", "haulout", "oci", "send-event", str(event)]
+        done = await asyncio.to_thread(
+            subprocess.run, command, env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == f"{SAID}Sent to {STREAM}: partition 0, offset 0.\n"
+    found, _ = cloud.stream.get_messages(
+        cloud.stream.create_group_cursor({"type": "TRIM_HORIZON", "groupName": "g", "instanceName": "i"}), 10
+    )
+    assert len(found) == 1

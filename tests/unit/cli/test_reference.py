@@ -1,0 +1,38 @@
+"""The page of all commands is made from them, and is not stale."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from haulout.cli.entry import haulout
+from haulout.cli.reference import PAGE, page
+
+REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
+
+
+def commands(parent: click.Command, *path: str) -> Iterator[tuple[str, click.Command]]:
+    for name, command in getattr(parent, "commands", {}).items():
+        yield " ".join([*path, name]), command
+        yield from commands(command, *path, name)
+
+
+def test_the_page_is_not_stale() -> None:
+    assert (REFERENCE / PAGE).read_text(encoding="utf-8") == page(REFERENCE), "make reference"
+
+
+@pytest.mark.parametrize(("path", "command"), list(commands(haulout)))
+def test_every_command_is_there_with_its_options_and_exit_codes(path: str, command: click.Command) -> None:
+    section = re.search(rf"^## haulout {path}\n(.*?)(?=^## |\Z)", page(REFERENCE), re.DOTALL | re.MULTILINE)
+    assert section
+    options = {name for it in command.params if isinstance(it, click.Option) for name in it.opts}
+    assert [it for it in options - {"-v", "--verbose"} if it not in section[1]] == []
+    silent = isinstance(command, click.Group) or path in {"version", "maintenance-controller", "manifests"}
+    assert silent or "Exit codes:" in section[1]
+
+
+def test_what_is_the_default_is_told_in_its_own_column() -> None:
+    row = next(it for it in page(REFERENCE).splitlines() if it.startswith("| `--speed"))
+    assert row == "| `--speed FACTOR` | How many times faster than life the cluster's clock runs. | 1 |"
