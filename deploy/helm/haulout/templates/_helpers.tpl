@@ -1,0 +1,123 @@
+{{/* Labels of everything. */}}
+{{- define "haulout.labels" -}}
+{{- include "haulout.labelsAnd" (list . dict) -}}
+{{- end }}
+
+{{/* The same, and others: (list . OTHERS) */}}
+{{- define "haulout.labelsAnd" -}}
+{{- $root := index . 0 -}}
+{{- $labels := dict
+  "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" | trunc 63)
+  "app.kubernetes.io/name" "haulout"
+  "app.kubernetes.io/instance" $root.Release.Name
+  "app.kubernetes.io/version" ($root.Chart.AppVersion | toString)
+  "app.kubernetes.io/managed-by" $root.Release.Service
+-}}
+{{- toYaml (merge (dict) $labels (index . 1) $root.Values.commonLabels) -}}
+{{- end }}
+
+{{/* Labels of pods: those by which people and tools find the Node Maintenance Operator are among them. */}}
+{{- define "haulout.podLabels" -}}
+{{- $labels := dict
+  "app.kubernetes.io/name" "haulout"
+  "app.kubernetes.io/instance" .Release.Name
+  "control-plane" "controller-manager"
+  "node-maintenance-operator" ""
+-}}
+{{- toYaml (merge (dict) $labels .Values.podLabels .Values.commonLabels) -}}
+{{- end }}
+
+{{/* Variables are read at the start: other ones take other pods. A maintenance.yaml is followed, and takes none. */}}
+{{- define "haulout.podAnnotations" -}}
+{{- toYaml (merge (dict "checksum/clouds" (include "haulout.clouds" . | sha256sum)) .Values.podAnnotations) -}}
+{{- end }}
+
+{{- define "haulout.clouds" -}}
+{{- toYaml .Values.clouds.env -}}
+{{- end }}
+
+{{- define "haulout.image" -}}
+{{- $image := .Values.image -}}
+{{- $name := $image.repository -}}
+{{- if $image.registry }}{{ $name = printf "%s/%s" (trimSuffix "/" $image.registry) $name }}{{ end -}}
+{{- $tag := default .Chart.AppVersion $image.tag | toString -}}
+{{- if $image.variant }}{{ $tag = printf "%s-%s" $tag $image.variant }}{{ end -}}
+{{- if $image.digest }}{{ printf "%s@%s" $name $image.digest }}{{ else }}{{ printf "%s:%s" $name $tag }}{{ end -}}
+{{- end }}
+
+{{/* Where the operator has the certificate of the webhook from. */}}
+{{- define "haulout.webhook" -}}
+{{- if not .Values.webhook.enabled }}off
+{{- else if eq .Values.webhook.certificate.from "self" }}self
+{{- else }}folder:/certificates
+{{- end }}
+{{- end }}
+
+{{- define "haulout.makesCertificate" -}}
+{{- if eq (include "haulout.webhook" .) "self" }}true{{ end -}}
+{{- end }}
+
+{{/* Whether a namespace is for this release to make: (list . NAME). One that somebody else has made is not. */}}
+{{- define "haulout.mayMakeNamespace" -}}
+{{- $root := index . 0 -}}
+{{- $name := index . 1 -}}
+{{- if ne $name $root.Release.Namespace -}}
+{{- $there := lookup "v1" "Namespace" "" $name -}}
+{{- $owner := dig "metadata" "annotations" "meta.helm.sh/release-name" "" $there -}}
+{{- $home := dig "metadata" "annotations" "meta.helm.sh/release-namespace" "" $there -}}
+{{- if or (not $there) (and (eq $owner $root.Release.Name) (eq $home $root.Release.Namespace)) }}true{{ end -}}
+{{- end -}}
+{{- end }}
+
+{{/* The maintenance.yaml of the values, as a text. */}}
+{{- define "haulout.configuration" -}}
+{{- $config := .Values.profiles.config -}}
+{{- if and $config .Values.profiles.existingConfigMap -}}
+{{- fail "profiles.config and profiles.existingConfigMap: expected one of them" -}}
+{{- end -}}
+{{- if kindIs "map" $config }}{{ toYaml $config }}{{ else if $config }}{{ $config }}{{ end -}}
+{{- end }}
+
+{{/* The same, as JSON. */}}
+{{- define "haulout.file" -}}
+{{- $file := include "haulout.configuration" . | fromYaml -}}
+{{- if and (hasKey $file "Error") (not (hasKey $file "profiles")) -}}
+{{- fail (printf "profiles.config is not YAML: %s; `haulout check` says more" $file.Error) -}}
+{{- end -}}
+{{- toJson $file -}}
+{{- end }}
+
+{{/* The instances of a plugin in it, as JSON: (list . TYPE) */}}
+{{- define "haulout.instances" -}}
+{{- $type := index . 1 -}}
+{{- $file := include "haulout.file" (index . 0) | fromJson -}}
+{{- $found := list -}}
+{{- range $family, $instances := default dict $file.instances -}}
+{{- range $instance := $instances -}}
+{{- if eq (toString $instance.type) $type }}{{ $found = append $found $instance }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
+{{- end }}
+
+{{- define "haulout.uses" -}}
+{{- if include "haulout.instances" . | fromJsonArray }}true{{ end -}}
+{{- end }}
+
+{{- define "haulout.hasBudget" -}}
+{{- if (include "haulout.file" . | fromJson).budget }}true{{ end -}}
+{{- end }}
+
+{{/* Whether what most profiles need is granted, since theirs is not known. */}}
+{{- define "haulout.usualProfiles" -}}
+{{- if or .Values.profiles.existingConfigMap (eq .Values.profiles.permissions "usual") }}true{{ end -}}
+{{- end }}
+
+{{/* Whether pods are evicted, and events of these tell of it: what is done by default does. */}}
+{{- define "haulout.tellsOfPods" -}}
+{{- $drains := not (omit (include "haulout.file" . | fromJson) "budget") -}}
+{{- range $instance := include "haulout.instances" (list . "eviction") | fromJsonArray -}}
+{{- if eq (toString (default dict $instance.config).action) "drain" }}{{ $drains = true }}{{ end -}}
+{{- end -}}
+{{- if or $drains .Values.kubernikus.enabled .Values.esx.enabled (include "haulout.usualProfiles" .) }}true{{ end -}}
+{{- end }}

@@ -1,0 +1,109 @@
+"""Agents as they are packaged: off by default, the same from all packages, and with little that they may do."""
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from click.testing import CliRunner
+
+from haulout.app import daemon, workload
+from haulout.app.packaging import chart, kustomize
+from haulout.cli.entry import haulout
+from haulout.kube.objects import RawObject
+from haulout.notices.agent import health
+from support.helm import CHART, NAMESPACE, RELEASE, helm, one, written
+
+KINDS = {
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+    "DaemonSet",
+}
+
+
+def rendered(folder: Path, values: Mapping[str, Any]) -> list[RawObject]:
+    """Return what the chart, as it is made now, has of agents."""
+    shutil.copytree(CHART, folder / "chart")
+    for path, text in chart.files("0.1.0").items():
+        (folder / "chart" / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / "chart" / path).write_text(text)
+    with written(values) as file:
+        text = helm("template", RELEASE, str(folder / "chart"), "--namespace", NAMESPACE, "--values", str(file))
+    return of_agents(list(yaml.safe_load_all(text)))
+
+
+def of_agents(objects: list[RawObject]) -> list[RawObject]:
+    return [it for it in objects if it and it["metadata"]["name"] == daemon.NAME]
+
+
+@pytest.mark.real_time
+def test_the_chart_has_no_agent_unless_it_is_wanted(tmp_path: Path) -> None:
+    assert rendered(tmp_path, {}) == []
+
+
+@pytest.mark.real_time
+def test_the_chart_has_what_the_plain_manifests_have(tmp_path: Path) -> None:
+    image = {"image": {"repository": "haulout", "tag": "1"}}
+    found = rendered(tmp_path, {"agent": {"enabled": True}, **image})
+    plain = daemon.everything("haulout:1", NAMESPACE)
+    assert {it["kind"] for it in found} == KINDS
+    for kind in KINDS - {"DaemonSet", "ServiceAccount"}:
+        mine, theirs = one(kind, found), one(kind, plain)
+        assert {key: it for key, it in mine.items() if key != "metadata"} == {
+            key: it for key, it in theirs.items() if key != "metadata"
+        }
+    (mine,), (theirs,) = (_pod(it)["containers"] for it in (found, plain))
+    assert mine == {**theirs, "imagePullPolicy": "IfNotPresent"}
+    assert {**_pod(found), "containers": []} == {**_pod(plain), "containers": []}
+
+
+@pytest.mark.real_time
+def test_values_reach_the_agents(tmp_path: Path) -> None:
+    wanted = {"enabled": True, "cloud": "azure", "nodeSelector": {"pool": "a"}, "resources": {}, "tolerations": []}
+    pod = _pod(rendered(tmp_path, {"agent": wanted}))
+    assert "--cloud=azure" in pod["containers"][0]["args"]
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux", "pool": "a"}
+    assert "tolerations" not in pod
+
+
+def _pod(objects: list[RawObject]) -> RawObject:
+    return dict(one("DaemonSet", objects)["spec"]["template"]["spec"])
+
+
+def test_the_command_prints_agents_only_if_they_are_wanted() -> None:
+    args = ["manifests", "--image", "haulout:1", "--namespace", "ops"]
+    without = list(yaml.safe_load_all(CliRunner().invoke(haulout, args).stdout))
+    with_agents = list(yaml.safe_load_all(CliRunner().invoke(haulout, [*args, "--agent"]).stdout))
+    assert of_agents(without) == []
+    assert of_agents(with_agents) == daemon.everything("haulout:1", "ops")
+    assert [it for it in with_agents if it not in of_agents(with_agents)] == without
+
+
+def test_kustomize_has_agents_as_a_component() -> None:
+    files = kustomize.files("haulout:1", alerts=None)
+    assert list(yaml.safe_load_all(files["components/agent/agent.yaml"])) == daemon.everything("haulout:1", "haulout")
+    assert "agent.yaml" in files["components/agent/kustomization.yaml"]
+
+
+def test_an_agent_may_write_notices_and_nothing_else() -> None:
+    (rule,) = daemon.role()["rules"]
+    assert rule["resources"] == ["maintenancenotices"]
+    assert not {"delete", "update", "*"} & set(rule["verbs"])
+
+
+def test_its_pods_are_asked_where_they_answer_and_are_not_taken_for_the_operators() -> None:
+    made = daemon.daemon_set(image="x", namespace="ops")
+    pod = made["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    for probe in ("livenessProbe", "readinessProbe"):
+        asked = container[probe]["httpGet"]
+        assert (asked["host"], asked["port"]) == (health.HOST, health.PORT)
+        assert f"--health-port={asked['port']}" in container["args"]
+    assert made["spec"]["selector"]["matchLabels"].items() <= pod["metadata"]["labels"].items()
+    assert not workload.SELECTOR.items() <= pod["metadata"]["labels"].items()
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}

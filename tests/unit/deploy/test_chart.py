@@ -1,0 +1,325 @@
+"""The Helm chart, as the real helm renders it."""
+
+import copy
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from haulout.app import manifests, needs
+from haulout.app.configured import USUAL
+from haulout.app.manifests import Installation
+from haulout.kube.objects import RawObject
+from haulout.kubernikus.settings import SecretKey, Settings
+from haulout.profiles import config
+from haulout.profiles.model import Configuration
+from haulout.profiles.plugins.registry import registries
+from support.helm import (
+    BUDGET,
+    CHART,
+    EVERYTHING,
+    LEAST,
+    NAMESPACE,
+    REPOSITORY,
+    HelmFailed,
+    allowed,
+    helm,
+    of_operator,
+    one,
+    permissions,
+    template,
+    written,
+)
+
+pytestmark = pytest.mark.real_time  # it starts helm
+
+COOKBOOK = REPOSITORY / "examples" / "cookbook"
+RECIPES = sorted(it.stem for it in COOKBOOK.glob("*.yaml") if "agent" not in it.stem)
+OTHERS = """
+intervals: {requeue: 60s}
+budget: [{max: 2}]
+instances:
+  check:
+  - {type: stagger, name: turn, config: {duration: 1s, leaseName: turn, leaseNamespace: kube-public, parallel: 2}}
+  - {type: stagger, name: own, config: {duration: 1s, leaseName: own, leaseNamespace: ops}}
+  - {type: checkHypervisor, name: evicted, config: {evicted: true}}
+  - {type: hypervisorCondition, name: ready, config: {type: Ready, status: "True"}}
+  - type: kubernikusCount
+    name: complete
+    config: {cluster: shop, cloudProviderSecret: {name: cloud, namespace: kube-public}}
+  trigger:
+  - {type: alterHypervisor, name: evacuate, config: {maintenance: manual}}
+  - {type: replaceMachine, name: replace}
+  notify:
+  - type: slackThread
+    name: told
+    config:
+      {token: xoxb-1, channel: c, title: t, message: m, leaseName: thread, leaseNamespace: chat, period: 24h}
+    schedule: {type: periodic, config: {interval: 24h}}
+profiles:
+- name: os
+  operational:
+    transitions: [{check: turn && own && ready && complete, trigger: evacuate, next: maintenance-required}]
+  maintenance-required:
+    notify: told
+    transitions: [{check: evicted, trigger: replace, next: in-maintenance}]
+"""
+QUIET = """
+intervals: {requeue: 60s}
+instances:
+  check: [{type: hasLabel, name: wanted, config: {key: patch}}]
+profiles:
+- {name: os, operational: {transitions: [{check: wanted, next: maintenance-required}]}}
+"""
+
+
+OF_KUBERNIKUS = Settings(secret=SecretKey(namespace="cloud", name="conf"))
+
+
+def configuration(text: str) -> Configuration:
+    variables = dict.fromkeys(re.findall(r"\$\{(\w+)", text), "https://example.com/x")
+    return config.load(text.encode(), registries(), variables, file="maintenance.yaml").configuration
+
+
+def container(objects: list[RawObject]) -> RawObject:
+    (found,) = one("Deployment", objects)["spec"]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+# What is rendered
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, LEAST], ids=["defaults", "everything", "least"])
+def test_helm_finds_nothing_wrong(values: Mapping[str, Any]) -> None:
+    with written(values) as file:
+        assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART), "--values", str(file))
+
+
+@pytest.mark.parametrize("values", [{}, EVERYTHING, LEAST], ids=["defaults", "everything", "least"])
+def test_no_object_is_there_twice_and_all_say_whose_they_are(values: Mapping[str, Any]) -> None:
+    objects = template(values, definitions=not values)
+    keys = [(it["kind"], it["metadata"].get("namespace"), it["metadata"]["name"]) for it in objects]
+    assert len(set(keys)) == len(keys)
+    for it in objects:
+        labels = it["metadata"]["labels"]
+        assert labels["app.kubernetes.io/name"] == "haulout"
+        assert labels["app.kubernetes.io/managed-by"] == "Helm"
+
+
+def test_by_default_the_chart_installs_what_the_plain_manifests_do() -> None:
+    """But for what a chart adds: labels, and what it is told by values."""
+    plain = manifests.everything(Installation(image="x", namespace=NAMESPACE))
+    rendered = template(definitions=True)
+    ours, theirs = one("Deployment", plain)["spec"], one("Deployment", rendered)["spec"]
+    pod, their_pod = (copy.deepcopy(it["template"]["spec"]) for it in (ours, theirs))
+    added = {"image", "imagePullPolicy", "args"}
+    for it in (pod, their_pod):
+        it["containers"] = [{key: value for key, value in it["containers"][0].items() if key not in added}]
+    assert their_pod == pod
+    assert (theirs["replicas"], theirs["selector"]) == (ours["replicas"], ours["selector"])
+    keys = {(it["kind"], it["metadata"]["name"]) for it in rendered}
+    wanted = {(it["kind"], it["metadata"]["name"]) for it in plain if it["kind"] not in ("Role", "RoleBinding")}
+    assert wanted - keys == {("Namespace", NAMESPACE)}, "which helm makes"
+    for kind in ("Service", "CustomResourceDefinition", "PodDisruptionBudget", "ClusterRole"):
+        for it in plain:
+            if it["kind"] == kind and it["metadata"]["name"] != "haulout":
+                same = one(kind, rendered, name=it["metadata"]["name"])
+                assert {**same, "metadata": ""} == {**it, "metadata": ""}
+
+
+def test_the_pods_are_found_by_all_who_look_for_them() -> None:
+    objects = template()
+    labels = one("Deployment", objects)["spec"]["template"]["metadata"]["labels"]
+    ports = {it["name"]: it["containerPort"] for it in container(objects)["ports"]}
+    for service in (it for it in objects if it["kind"] == "Service"):
+        assert service["spec"]["selector"].items() <= labels.items()
+        for port in service["spec"]["ports"]:
+            assert port["targetPort"] in (*ports, *ports.values())
+    for kind in ("PodDisruptionBudget", "NetworkPolicy"):
+        spec = one(kind, objects)["spec"]
+        assert (spec.get("selector") or spec["podSelector"])["matchLabels"].items() <= labels.items()
+
+
+def test_values_reach_what_they_are_for() -> None:
+    objects = template(EVERYTHING)
+    deployment, runs = one("Deployment", objects), container(objects)
+    pod = deployment["spec"]["template"]["spec"]
+    assert runs["image"] == "registry.example/team/haulout:1-oci"
+    args = ["--webhook=folder:/certificates", "--no-quorum-check", "--kubernikus=/kubernikus/kubernikus.yaml"]
+    assert runs["args"] == ["run", *args, "--log-format=text"]
+    env = {it["name"]: it.get("value") for it in runs["env"]}
+    assert {"HAULOUT_AWS_SECRET", "WD_NAMESPACE", "HAULOUT_MACHINES_LEAD", "HAULOUT_MACHINES_SURGE", "TZ"} <= set(env)
+    assert [it["secretRef"]["name"] for it in runs["envFrom"] if "secretRef" in it] == ["tokens", "aws-keys"]
+    assert pod["serviceAccountName"] == one("ServiceAccount", objects)["metadata"]["name"] == "sailor"
+    assert pod["affinity"] == {"nodeAffinity": {}}
+    assert deployment["metadata"]["labels"]["cost"] == "shared"
+    assert deployment["spec"]["template"]["metadata"]["labels"]["team"] == "sre"
+    assert one("ConfigMap", objects, name="haulout-clouds")["data"] == {"QUEUE_URL": "https://sqs.example/1/q"}
+    assert one("ServiceMonitor", objects)["metadata"]["labels"]["release"] == "prometheus"
+    policy = one("NetworkPolicy", objects)["spec"]
+    assert policy["policyTypes"] == ["Ingress", "Egress"]
+    assert len(policy["ingress"][1]["from"]) == 2
+    (rule,) = one("Ingress", objects)["spec"]["rules"]
+    assert rule["http"]["paths"][0]["backend"]["service"] == {"name": "haulout", "port": {"number": 8080}}
+    (reader,) = one("ClusterRoleBinding", objects, name="haulout-metrics-readers")["subjects"]
+    assert reader == {"kind": "ServiceAccount", "namespace": "monitoring", "name": "prometheus-k8s"}
+
+
+def test_an_image_by_its_digest_is_exactly_that_one() -> None:
+    digest = f"sha256:{'0' * 64}"
+    assert container(template({"image": {"digest": digest}}))["image"] == f"haulout@{digest}"
+
+
+@pytest.mark.parametrize("value", [QUIET, yaml.safe_load(QUIET)], ids=["as a text", "as an object"])
+def test_the_configuration_is_found_where_the_operator_looks_for_it(value: Any) -> None:
+    objects = template({"profiles": {"config": value}})
+    file = one("ConfigMap", objects)
+    (volume,) = [it for it in one("Deployment", objects)["spec"]["template"]["spec"]["volumes"] if "configMap" in it]
+    assert volume["configMap"]["name"] == file["metadata"]["name"]
+    assert configuration(file["data"][USUAL.name]) == configuration(QUIET)
+    runs = container(objects)
+    (mounted,) = [it["mountPath"] for it in runs["volumeMounts"] if it["name"] == volume["name"]]
+    assert mounted == str((Path(runs["workingDir"]) / USUAL).parent)
+
+
+# Certificates of the webhook
+
+
+def test_a_certificate_of_its_own_is_the_operators_work() -> None:
+    objects = template()
+    hook = one("ValidatingWebhookConfiguration", objects)["webhooks"][0]
+    assert "caBundle" not in hook["clientConfig"], "or every upgrade would take away what the operator wrote"
+    assert "--webhook=self" in container(objects)["args"]
+
+
+def test_cert_manager_makes_it_for_the_names_that_are_called() -> None:
+    objects = template({"webhook": {"certificate": {"from": "cert-manager"}}})
+    certificate, configured = one("Certificate", objects), one("ValidatingWebhookConfiguration", objects)
+    called = configured["webhooks"][0]["clientConfig"]["service"]
+    assert f"{called['name']}.{called['namespace']}.svc" in certificate["spec"]["dnsNames"]
+    key = f"{certificate['metadata']['namespace']}/{certificate['metadata']['name']}"
+    assert configured["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": key}
+    (volume,) = [it for it in one("Deployment", objects)["spec"]["template"]["spec"]["volumes"] if "secret" in it]
+    assert volume["secret"]["secretName"] == certificate["spec"]["secretName"]
+    assert certificate["spec"]["issuerRef"]["name"] == one("Issuer", objects)["metadata"]["name"]
+
+
+def test_a_certificate_that_is_given_needs_no_permission_for_secrets() -> None:
+    given = {"from": "secret", "secretName": "tls", "caBundle": "Q0E="}
+    objects = template({"webhook": {"certificate": given}})
+    hook = one("ValidatingWebhookConfiguration", objects)["webhooks"][0]
+    assert hook["clientConfig"]["caBundle"] == "Q0E="
+    granted = permissions(of_operator(objects))
+    assert not [it for it in granted if it.resource in ("secrets", "validatingwebhookconfigurations")]
+
+
+# Permissions
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: str) -> None:
+    file = (COOKBOOK / f"{recipe}.yaml").read_text()
+    needed = needs.permissions(namespace=NAMESPACE, configuration=configuration(file))
+    granted = permissions(of_operator(template({"profiles": {"config": file}})))
+    assert allowed(granted) == allowed(needed)
+
+
+@pytest.mark.parametrize(
+    ("values", "needed"),
+    [
+        pytest.param({}, {"configuration": configuration("budget: []")}, id="nothing"),
+        pytest.param({"profiles": {"config": BUDGET}}, {"configuration": configuration(BUDGET)}, id="only a budget"),
+        pytest.param({"profiles": {"config": OTHERS}}, {"configuration": configuration(OTHERS)}, id="all plugins"),
+        pytest.param({"profiles": {"config": QUIET}}, {"configuration": configuration(QUIET)}, id="no drains"),
+        pytest.param({"profiles": {"existingConfigMap": "mine"}}, {}, id="an unknown configuration"),
+        pytest.param(
+            {"profiles": {"config": QUIET}, "esx": {"enabled": True}},
+            {"configuration": configuration(QUIET), "with_esx": True},
+            id="nodes on ESX hosts",
+        ),
+        pytest.param({"profiles": {"permissions": "usual"}}, {}, id="what is usual"),
+        pytest.param(
+            {"profiles": {"permissions": "usual"}, "machines": {"enabled": True}},
+            {"with_machines": True},
+            id="machines",
+        ),
+        pytest.param(
+            {"profiles": {"config": QUIET}, "kubernikus": {"enabled": True, "secret": "cloud/conf"}},
+            {"configuration": configuration(QUIET), "kubernikus_settings": OF_KUBERNIKUS},
+            id="nodes of Kubernikus",
+        ),
+        pytest.param(
+            {"profiles": {"permissions": "usual"}, "clouds": {"awsSecret": "cloud/keys"}},
+            {"aws_secret": "cloud/keys"},
+            id="AWS",
+        ),
+        pytest.param(
+            {"profiles": {"permissions": "usual"}, "clouds": {"ociHandlerNamespace": NAMESPACE}},
+            {"handler_namespace": NAMESPACE},
+            id="OCI's handler",
+        ),
+        pytest.param(
+            {"profiles": {"permissions": "usual"}, "webhook": {"enabled": False}},
+            {"own_certificate": False},
+            id="no webhook",
+        ),
+        pytest.param(
+            {"profiles": {"permissions": "usual"}, "leases": {"namespace": NAMESPACE}},
+            {"lease_namespace": NAMESPACE},
+            id="one namespace for all",
+        ),
+    ],
+)
+def test_a_feature_that_is_on_is_granted_what_it_declares(values: Mapping[str, Any], needed: Mapping[str, Any]) -> None:
+    objects = template(values)
+    assert allowed(permissions(of_operator(objects))) == allowed(needs.permissions(namespace=NAMESPACE, **needed))
+
+
+def test_nodes_on_esx_hosts_are_seen_to_by_a_secret() -> None:
+    values = {"esx": {"enabled": True, "secretName": "mine"}, "image": {"variant": "vsphere"}}
+    pod = one("Deployment", template(values))["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert "--esx=/esx/esx.yaml" in container["args"]
+    assert container["image"].endswith("-vsphere")
+    assert {"name": "esx", "mountPath": "/esx", "readOnly": True} in container["volumeMounts"]
+    assert {"name": "esx", "secret": {"secretName": "mine"}} in pod["volumes"]
+
+
+def test_no_rule_is_wider_than_it_has_to_be() -> None:
+    roles = [it for it in template(EVERYTHING) if it["kind"].endswith("Role")]
+    rules = [rule for role in roles for rule in role["rules"]]
+    assert not any("*" in part for rule in rules for parts in rule.values() for part in parts)
+    secrets = [rule for rule in rules if rule.get("resources") == ["secrets"] and rule["verbs"] != ["create"]]
+    assert secrets
+    assert all(rule.get("resourceNames") for rule in secrets)
+
+
+# What is refused
+
+
+@pytest.mark.parametrize(
+    ("values", "complaint"),
+    [
+        ({"replica": 2}, "replica"),
+        ({"replicas": "two"}, "replicas"),
+        ({"replicas": 0}, "replicas"),
+        ({"webhook": {"certificate": {"from": "certmanager"}}}, "webhook.certificate.from"),
+        ({"image": {"variant": "gcp"}}, "image.variant"),
+        ({"image": {"digest": "sha256:1"}}, "image.digest"),
+        ({"clouds": {"env": {"QUEUE_URL": 7}}}, "clouds.env"),
+        ({"clouds": {"awsSecret": "keys"}}, "clouds.awsSecret"),
+        ({"leases": {"namespace": "Not A Name"}}, "leases.namespace"),
+        ({"ingress": {"hosts": [{"hots": "x"}]}}, "ingress.hosts"),
+        ({"profiles": {"config": "a: [", "permissions": "auto"}}, "profiles.config is not YAML"),
+        ({"profiles": {"config": QUIET, "existingConfigMap": "x"}}, "expected one of them"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_by_its_name(values: Mapping[str, Any], complaint: str) -> None:
+    with pytest.raises(HelmFailed) as refused:
+        template(values)
+    said = str(refused.value)
+    assert complaint.rpartition(".")[2] in said
+    assert complaint in said.replace("/", ".")

@@ -1,0 +1,57 @@
+"""The real helm installs the chart on the built-in cluster, upgrades and removes it.
+
+What there is on a real control plane beyond that is in tests/cluster/test_helm.py.
+"""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from haulout.core.clock import RealClock
+from haulout.kube.objects import object_key
+from haulout.sandbox.apiserver import ApiServer
+from haulout.sandbox.apiserver.builtin_kinds import ALL
+from support.helm import CHART, helm
+from support.kubectl import served
+
+NAMES = ("haulout", "-n", "ops")
+KINDS = (
+    "deployments",
+    "services",
+    "serviceaccounts",
+    "roles",
+    "rolebindings",
+    "clusterroles",
+    "clusterrolebindings",
+    "customresourcedefinitions",
+    "networkpolicies",
+    "poddisruptionbudgets",
+    "validatingwebhookconfigurations",
+)
+
+
+@pytest.mark.real_time
+async def test_what_is_installed_is_upgraded_and_removed(tmp_path: Path) -> None:
+    api = ApiServer(RealClock())
+    for kind in ALL:
+        api.know(kind)
+
+    def there() -> set[str]:
+        found = ((kind, it["metadata"]) for kind in KINDS for it in api.objects(kind))
+        return {f"{kind} {object_key(it['name'], it.get('namespace'))}" for kind, it in found}
+
+    before = there()
+    async with served(api, tmp_path) as kubeconfig:
+
+        async def run(*args: str) -> str:
+            return await asyncio.to_thread(helm, *args, kubeconfig=kubeconfig)
+
+        await run("install", *NAMES, str(CHART), "--create-namespace", "--set", "crds.keep=false")
+        await run("upgrade", *NAMES, str(CHART), "--set", "crds.keep=false,replicas=3,webhook.enabled=false")
+        (deployment,) = api.objects("deployments")
+        assert deployment["spec"]["replicas"] == 3
+        services = {it for it in there() if it.startswith("services ")}
+        assert services == {"services ops/haulout"}, "the others are of the webhook"
+        await run("uninstall", *NAMES)
+    assert there() == before

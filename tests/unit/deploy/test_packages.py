@@ -1,0 +1,237 @@
+"""The packages in deploy/: they are what is made from the code, and all of them say the same."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import yaml
+
+import haulout
+from haulout.app import manifests, needs, workload
+from haulout.app.manifests import Installation
+from haulout.app.packaging import everything
+from haulout.app.packaging.gotemplate import Filled, Inset, Noted, When, document, text
+from haulout.app.packaging.versions import semantic
+from haulout.kube.objects import RawObject
+from support.helm import CHART, DEPLOY, allowed, of_operator, one, permissions, template
+
+IMAGE = f"haulout:{haulout.__version__}"
+PLAIN = manifests.everything(Installation(image=IMAGE))
+
+
+def loaded(path: Path) -> list[RawObject]:
+    return [it for it in yaml.safe_load_all(path.read_text()) if it]
+
+
+def test_what_is_committed_is_what_is_made() -> None:
+    """`make packages` makes it."""
+    wanted = everything.files(DEPLOY, haulout.__version__)
+    differing = [
+        path for path, text in wanted.items() if not (DEPLOY / path).is_file() or (DEPLOY / path).read_text() != text
+    ]
+    assert (differing, everything.stale(DEPLOY, wanted)) == ([], []), "make packages"
+
+
+def test_packages_are_written_once_and_what_is_made_no_more_is_removed(tmp_path: Path) -> None:
+    old = tmp_path / "helm" / "haulout" / "templates" / "job.yaml"
+    by_hand = old.with_name("_helpers.tpl")
+    for path in (old, by_hand):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("kind: Job\n")
+    changed = list(everything.write(tmp_path, "1.2.3"))
+    assert {"helm/haulout/templates/job.yaml", "helm/haulout/Chart.yaml"} <= set(changed)
+    assert (old.exists(), by_hand.exists()) == (False, True)
+    assert list(everything.write(tmp_path, "1.2.3")) == []
+    assert loaded(tmp_path / "helm" / "haulout" / "Chart.yaml")[0]["version"] == "1.2.3"
+
+
+@pytest.mark.real_time
+def test_alerts_and_the_dashboard_are_packaged_as_they_are(tmp_path: Path) -> None:
+    """Both have expressions of their own in braces, which are none of Helm's."""
+    rule = {"alert": "HauloutNobodyLeads", "annotations": {"summary": "lease {{ $labels.name }}"}}
+    alerts = {"groups": [{"name": "haulout", "rules": [rule]}]}
+    dashboard = '{"legend": "{{node}}"}\n'
+    for path, content in ((everything.ALERTS, yaml.safe_dump(alerts)), (everything.DASHBOARD, dashboard)):
+        (tmp_path / path).parent.mkdir()
+        (tmp_path / path).write_text(content)
+    chart = tmp_path / "helm" / "haulout"
+    shutil.copytree(CHART / "templates", chart / "templates")
+    list(everything.write(tmp_path, "1.2.3"))
+    objects = template({"metrics": {it: {"enabled": True} for it in ("prometheusRule", "dashboard")}}, chart=chart)
+    assert one("PrometheusRule", objects)["spec"] == alerts
+    shown = one("ConfigMap", objects)
+    assert shown["data"] == {"haulout.json": dashboard}
+    assert shown["metadata"]["labels"]["grafana_dashboard"] == "1"
+    kustomized = loaded(tmp_path / "kustomize" / "components" / "monitoring" / "monitoring.yaml")
+    assert one("PrometheusRule", kustomized)["spec"] == alerts
+
+
+@pytest.mark.parametrize(
+    ("version", "wanted"),
+    [("1.2.3", "1.2.3"), ("0.1.0.dev0", "0.1.0-dev.0"), ("2.0.0rc1", "2.0.0-rc.1")],
+)
+def test_versions_are_such_as_helm_and_olm_compare(version: str, wanted: str) -> None:
+    assert semantic(version) == wanted
+
+
+def test_a_version_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="expected a version such as"):
+        semantic("newest")
+
+
+# Plain manifests, and kustomize
+
+
+def test_the_plain_manifests_are_those_that_the_command_prints() -> None:
+    assert loaded(DEPLOY / "manifests" / "haulout.yaml") == PLAIN
+
+
+def kustomized(folder: Path) -> list[RawObject]:
+    """Return what a kustomization and those that it names list, as they are."""
+    found: list[RawObject] = []
+    (kustomization,) = loaded(folder / "kustomization.yaml")
+    for name in (*kustomization.get("resources", ()), *kustomization.get("components", ())):
+        path = folder / name
+        found += kustomized(path) if path.is_dir() else loaded(path)
+    return found
+
+
+def test_the_base_has_all_that_the_plain_manifests_have() -> None:
+    def in_order(objects: list[RawObject]) -> list[str]:
+        return sorted(json.dumps(it, sort_keys=True) for it in objects)
+
+    assert in_order(kustomized(DEPLOY / "kustomize" / "base")) == in_order(PLAIN)
+
+
+def test_the_overlay_for_openshift_grants_what_replacing_machines_needs() -> None:
+    objects = kustomized(DEPLOY / "kustomize" / "overlays" / "openshift")
+    needed = needs.permissions(namespace="haulout", with_machines=True)
+    assert allowed(permissions(of_operator(objects))) == allowed(needed)
+    assert one("ServiceMonitor", objects)["spec"]["endpoints"][0]["port"] == "https"
+    assert one("CustomResourceDefinition", objects, name="machinemaintenances.machinemaintenance.managed.openshift.io")
+
+
+def test_the_network_policy_names_ports_that_there_are() -> None:
+    policy = one("NetworkPolicy", kustomized(DEPLOY / "kustomize" / "overlays" / "guarded"))
+    (container,) = one("Deployment", PLAIN)["spec"]["template"]["spec"]["containers"]
+    named = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+    assert named == {it["name"] for it in container["ports"]}
+
+
+# The bundle for the Operator Lifecycle Manager
+
+
+def bundle(name: str) -> RawObject:
+    (found,) = loaded(DEPLOY / "olm" / name)
+    return found
+
+
+CSV = "manifests/node-maintenance-operator.clusterserviceversion.yaml"
+
+
+def test_a_subscription_to_the_node_maintenance_operator_can_follow() -> None:
+    annotations = bundle("metadata/annotations.yaml")["annotations"]
+    prefix = "operators.operatorframework.io.bundle"
+    assert annotations[f"{prefix}.package.v1"] == "node-maintenance-operator"
+    assert annotations[f"{prefix}.channels.v1"] == annotations[f"{prefix}.channel.default.v1"] == "stable"
+    csv = bundle(CSV)
+    assert csv["metadata"]["annotations"]["olm.skipRange"] == ">=0.12.0"
+    modes = {it["type"]: it["supported"] for it in csv["spec"]["installModes"]}
+    assert modes == {"OwnNamespace": False, "SingleNamespace": False, "MultiNamespace": False, "AllNamespaces": True}
+    (deployment,) = csv["spec"]["install"]["spec"]["deployments"]
+    assert deployment["name"] == "node-maintenance-operator-controller-manager"
+    assert deployment["spec"]["template"]["metadata"]["labels"]["node-maintenance-operator"] == ""
+    (hook,) = csv["spec"]["webhookdefinitions"]
+    assert (hook["generateName"], hook["containerPort"], hook["targetPort"], hook["timeoutSeconds"]) == (
+        "vnodemaintenance.kb.io",
+        443,
+        9443,
+        15,
+    )
+    assert hook["deploymentName"] == deployment["name"]
+
+
+def test_the_bundle_brings_the_definitions_that_it_says_it_owns() -> None:
+    owned = bundle(CSV)["spec"]["customresourcedefinitions"]["owned"]
+    for it in owned:
+        definition = bundle(f"manifests/{it['name']}.yaml")
+        assert it["version"] in [version["name"] for version in definition["spec"]["versions"]]
+    (maintenance,) = [it for it in owned if it["kind"] == "NodeMaintenance"]
+    described = {part: [it["path"] for it in maintenance[f"{part}Descriptors"]] for part in ("spec", "status")}
+    assert described["spec"][:2] == ["nodeName", "reason"]
+    of_nmo = {"phase", "drainProgress", "lastUpdate", "lastError", "pendingPods", "totalpods", "evictionPods"}
+    assert of_nmo <= set(described["status"])
+    assert all(it["description"] for it in maintenance["specDescriptors"])
+    (example,) = json.loads(bundle(CSV)["metadata"]["annotations"]["alm-examples"])
+    assert example["kind"] == maintenance["kind"]
+
+
+def test_the_bundle_grants_what_is_needed_where_olm_can_grant_it() -> None:
+    """In the operator's own namespace, and in all; OLM knows no others. Certificates are OLM's work."""
+    spec = bundle(CSV)["spec"]["install"]["spec"]
+    (cluster,), (home,) = spec["clusterPermissions"], spec["permissions"]
+    names = {it["serviceAccountName"] for it in (cluster, home)}
+    assert names == {spec["deployments"][0]["spec"]["template"]["spec"]["serviceAccountName"]}
+    granted = permissions(
+        {"metadata": {"namespace": namespace}, "rules": it["rules"]}
+        for namespace, it in ((None, cluster), ("ops", home))
+    )
+    for needed in needs.permissions(namespace="ops", own_certificate=False):
+        for verb in needed.verbs:
+            assert any(it.covers(needed, verb) for it in granted), f"{verb} {needed}"
+    assert not any("*" in it.verbs or it.resource == "secrets" for it in granted)
+
+
+def test_the_image_of_the_bundle_says_what_its_metadata_say() -> None:
+    dockerfile = (DEPLOY / "olm" / "bundle.Dockerfile").read_text()
+    for name, value in bundle("metadata/annotations.yaml")["annotations"].items():
+        assert f"LABEL {name}={value}\n" in dockerfile
+    for folder in ("manifests", "metadata", "tests/scorecard"):
+        assert f"COPY {folder} /{folder}/" in dockerfile
+        assert (DEPLOY / "olm" / folder).is_dir()
+
+
+# Pods
+
+
+def test_pods_have_no_more_rights_on_their_node_than_they_need() -> None:
+    pod = workload.deployment(image="x", namespace="ops")["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"] == {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    assert not any(pod.get(it) for it in ("hostNetwork", "hostPID", "hostIPC"))
+
+
+# How templates are written
+
+
+def test_templates_decide_fill_in_and_repeat() -> None:
+    written = text(
+        {
+            "a": Filled(".x"),
+            "b": Inset("toYaml .y"),
+            "c": When(".c", True, False),
+            "l": [
+                Noted("why", {"x": "{{ .a }}/b", "verbs": ["get", "true"]}),
+                When(".q", [{"k": 1}], word="range"),
+                Inset("toYaml .z"),
+            ],
+            "d": {},
+            "e": [],
+        }
+    )
+    assert written == (
+        "a: {{ .x }}\n"
+        "b:\n  {{- toYaml .y | nindent 2 }}\n"
+        "{{- if .c }}\nc: true\n{{- else }}\nc: false\n{{- end }}\n"
+        "l:\n  # why\n  - x: '{{ .a }}/b'\n    verbs: [get, 'true']\n"
+        "  {{- range .q }}\n  - k: 1\n  {{- end }}\n"
+        "  {{- toYaml .z | nindent 2 }}\n"
+        "d: {}\ne: []\n"
+    )
+    assert document({"a": 1}, when=".x") == "{{- if .x }}\n---\na: 1\n{{- end }}\n"
