@@ -5,6 +5,7 @@ real control plane.
 """
 
 import asyncio
+import gc
 import random
 import re
 import secrets
@@ -16,9 +17,12 @@ from hypothesis import HealthCheck, settings
 
 from controlplane import AssetsMissing, ControlPlane, find
 from haulout.core.clock import Clock, RealClock
-from haulout.core.virtual import VirtualClock, VirtualLoop
+from haulout.core.virtual import RARE_COLLECTIONS, VirtualClock, VirtualLoop
+from haulout.sandbox import crashes
+from support.longest import longest_first
 from support.upheld import Upheld
 
+_SOME_CRASHES = 8  # of each story
 _NEED_A_CLUSTER = {"behaviour", "cluster"}
 
 # How long something takes says more about the machine than about the code.
@@ -33,6 +37,34 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default="sandbox",
         help="the cluster that behaviour tests run on: the sandbox (default), or a real control plane",
     )
+
+    parser.addoption(
+        "--crashes",
+        choices=["some", "all"],
+        default="some",
+        help="at how many of its writes tests kill a process that they kill at each: some (default), or all",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have tests that kill a process at each of its writes be as thorough as is wished."""
+    crashes.THOROUGHNESS.most = _SOME_CRASHES if config.getoption("--crashes") == "some" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Have files on a real control plane begin in an order in which no worker is left with a long one in the end."""
+    if config.getoption("--backend") == "real":
+        items.sort(key=lambda item: longest_first(item.path))
+
+
+def pytest_collection_finish() -> None:
+    """Have the collector of garbage leave alone what stays until the end, and look at the rest less often.
+
+    Thousands of tests are a large heap: looking through it again and again took a fifth of the time.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*RARE_COLLECTIONS)
 
 
 def pytest_asyncio_loop_factories(

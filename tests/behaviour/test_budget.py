@@ -1,6 +1,5 @@
 """One budget for all who take nodes out of service: profiles and people; nodes that are down count, too."""
 
-from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
@@ -22,36 +21,10 @@ from support.maintaining import (
     status,
     succeeded,
 )
-from support.profiled import annotate, attach, operating, state
+from support.profiled import BY_ANNOTATIONS, a_file, annotate, attach, operating, state
 
 IN_MAINTENANCE, REQUIRED = "in-maintenance", "maintenance-required"
 ONE = "budget: [{max: 1}]\n"
-A_MOMENT = timedelta(seconds=1.5)
-
-PROFILE = """
-intervals: {requeue: 10m}
-instances:
-  check:
-  - {name: wanted, type: hasAnnotation, config: {key: wanted}}
-  - {name: done, type: hasAnnotation, config: {key: done}}
-  trigger:
-  - {name: cordon, type: eviction, config: {action: cordon}}
-  - {name: uncordon, type: eviction, config: {action: uncordon}}
-profiles:
-- name: os
-  operational:
-    transitions: [{check: wanted, next: maintenance-required}]
-  maintenance-required:
-    transitions: [{check: wanted, next: in-maintenance, trigger: cordon}]
-  in-maintenance:
-    transitions: [{check: done, next: operational, trigger: uncordon}]
-"""
-
-
-def a_file(folder: Path, text: str) -> Path:
-    file = folder / "maintenance.yaml"
-    file.write_text(text)
-    return file
 
 
 def with_nodes(plan: ClusterPlan, count: int) -> ClusterPlan:
@@ -90,7 +63,7 @@ async def test_an_order_beyond_the_budget_waits_without_touching_its_node_and_sa
         assert not has_lease(cluster, "n2")
         await cluster.eventually(lambda: events(cluster, "second"), becomes=["BeginMaintenance", "BudgetUsedUp"])
         await over(cluster, "first")
-        await cluster.eventually(lambda: is_taken(cluster, "n2"), within=A_MOMENT)
+        await cluster.eventually(lambda: is_taken(cluster, "n2"), within=cluster.moment)
         await succeeded(cluster, "second")
         assert "blockers" not in status(cluster, "second")
         assert not last_error(cluster, "second")
@@ -119,7 +92,7 @@ async def test_orders_go_in_the_order_of_their_coming_and_one_that_is_withdrawn_
 
 async def test_profiles_and_orders_share_it_and_orders_go_first(a_cluster: Plans, tmp_path: Path) -> None:
     async with with_nodes(a_cluster(), 3).running() as cluster:
-        cluster.run(operating(a_file(tmp_path, PROFILE + ONE)))
+        cluster.run(operating(a_file(tmp_path, BY_ANNOTATIONS + ONE)))
         for node in ("n1", "n2"):
             await attach(cluster, node, "os")
         await annotate(cluster, "n1", "wanted", "")
@@ -134,7 +107,7 @@ async def test_profiles_and_orders_share_it_and_orders_go_first(a_cluster: Plans
         await cluster.eventually(lambda: is_taken(cluster, "n3"))
         assert state(cluster, "n2") == REQUIRED
         await over(cluster)
-        await cluster.eventually(lambda: state(cluster, "n2"), becomes=IN_MAINTENANCE, within=A_MOMENT)
+        await cluster.eventually(lambda: state(cluster, "n2"), becomes=IN_MAINTENANCE, within=cluster.moment)
 
 
 async def test_a_node_that_is_down_counts_and_may_be_taken_itself(a_cluster: Plans, tmp_path: Path) -> None:

@@ -2,14 +2,21 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from haulout.cli.cordoning import uncordon_node
+from haulout.drain.lifecycle import NodeCondition
+from haulout.errors import AlreadyExists
+from haulout.kinds.notice import MAINTENANCE_NOTICES, NoticeCondition, definition
+from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
+from haulout.kube.timestamps import whole_seconds
 from haulout.profiles.plugin import PROFILE_LABEL
 from support.builders import a_pod
 from support.clusters import ClusterPlan, Plans
@@ -33,7 +40,6 @@ from support.profiled import annotate, annotation, attach, state, states
 OPERATIONAL, REQUIRED, IN_MAINTENANCE = "operational", "maintenance-required", "in-maintenance"
 ROUND = [REQUIRED, IN_MAINTENANCE, OPERATIONAL]
 WANTED, WORK_NOW, APPROVED = "example.com/maintenance", "example.com/maintenance-now", "example.com/approved-by"
-NOTICE, START = "example.com/cloud-maintenance", "example.com/cloud-maintenance-start"
 UPGRADE, SKIP = "nvidia.com/gpu-driver-upgrade-state", "nvidia.com/gpu-driver-upgrade.skip"
 GPU = {"nvidia.com/gpu.present": "true", "nvidia.com/gpu.product": "A100", SKIP: "true"}
 
@@ -141,7 +147,7 @@ async def test_gpu_drivers_are_upgraded_when_training_is_over_and_not_beside_one
     a_cluster: Plans, recipes: Recipes
 ) -> None:
     file, outside, broken = recipes("gpu-driver"), FakeOutside(), {"gpu1", "gpu2"}
-    training = a_pod("ml/train", on="gpu1", labels={"example.com/kind": "training"}, act={"run-seconds": "12"})
+    training = a_pod("ml/train", on="gpu1", labels={"example.com/kind": "training"}, act={"run-seconds": "40"})
     plan = a_cluster().with_nodes(2, named="gpu", labels=GPU).with_nodes(1)
     plan = upheld(plan.with_daemon_set("infra/agent"), most=1, ours=[SKIP])
     async with plan.with_objects(training.with_spec(restartPolicy="Never")).running() as cluster:
@@ -168,47 +174,55 @@ async def test_gpu_drivers_are_upgraded_when_training_is_over_and_not_beside_one
 # A cloud's notice
 
 
+async def announce(cluster: LiveCluster, **spec: Any) -> None:
+    """Announce a maintenance of n1, or say something else about it."""
+    said = {"nodeName": "n1", "source": "me", "noticeID": "1", "kind": "Reboot", "stage": "Scheduled", **spec}
+    body = {"apiVersion": MAINTENANCE_NOTICES.api_version, "kind": MAINTENANCE_NOTICES.kind, "spec": said}
+    with suppress(AlreadyExists):
+        await cluster.me.create(MAINTENANCE_NOTICES, {**body, "metadata": {"name": "me-1"}})
+    await cluster.me.patch(MAINTENANCE_NOTICES, "me-1", merge_patch({"spec": said}))
+
+
+def within(cluster: LiveCluster, **duration: float) -> str:
+    """Return an instant that is so far away."""
+    return whole_seconds(cluster.clock.now() + timedelta(**duration))
+
+
+def announced(plan: ClusterPlan) -> ClusterPlan:
+    """Return a plan where maintenance can be announced."""
+    return upheld(plan, ours=(*NoticeCondition, *NodeCondition)).with_definition(definition())
+
+
 async def test_a_node_is_emptied_before_its_cloud_works_on_it_and_given_back_after_that(
     a_cluster: Plans, recipes: Recipes
 ) -> None:
     file, outside = recipes("cloud-notice"), FakeOutside()
-    plan = upheld(with_shop(a_cluster().with_nodes(2)), ours=[NOTICE, START])
-    async with plan.running() as cluster:
+    async with announced(with_shop(a_cluster().with_nodes(2))).running() as cluster:
         operate(cluster, file, outside)
-        await attach(cluster, "n1", "cloud-notice")
-        await annotate(cluster, "n1", START, "2026-01-05T12:00:00Z")
-        await set_label(cluster, "n1", NOTICE, "scheduled")
-        await becomes(cluster, "n1", REQUIRED)
-        assert not is_cordoned(cluster, "n1")
-        await set_label(cluster, "n1", NOTICE, "due")
+        await announce(cluster, start=within(cluster, days=30))
+        await becomes(cluster, "n1", OPERATIONAL)
+        await announce(cluster, start=within(cluster, minutes=5))
         await becomes(cluster, "n1", IN_MAINTENANCE)
-        await cluster.eventually(lambda: guests(cluster, "n1"), becomes=[])
-        await set_label(cluster, "n1", NOTICE, "scheduled")  # the cloud has moved it to another day
-        await becomes(cluster, "n1", REQUIRED)
-        await cluster.eventually(lambda: not is_cordoned(cluster, "n1"))
-        await set_label(cluster, "n1", NOTICE, "due")
+        assert guests(cluster, "n1") == []
+        await announce(cluster, start=within(cluster, hours=20))  # the cloud has moved it to another day
+        await becomes(cluster, "n1", OPERATIONAL)
+        assert not is_cordoned(cluster, "n1")
+        await announce(cluster, stage="Started")
         await becomes(cluster, "n1", IN_MAINTENANCE)
         cluster.reboot("n1", lasting=timedelta(seconds=2))
         await cluster.pass_time(seconds=4)
-        await set_label(cluster, "n1", NOTICE, None)
-        await becomes(cluster, "n1", OPERATIONAL)
-        assert (is_cordoned(cluster, "n1"), annotation(cluster, "n1", START)) == (False, None)
-        told = [json.loads(it.body) for it in outside.requests]
-        assert told[0] == {"node": "n1", "state": REQUIRED, "start": "2026-01-05T12:00:00Z"}
+        await announce(cluster, stage="Ended")
+        await cluster.eventually(lambda: (is_cordoned(cluster, "n1"), state(cluster, "n1")), becomes=(False, ""))
+        assert {"node": "n1", "state": IN_MAINTENANCE} in [json.loads(it.body) for it in outside.requests]
+        assert states(cluster, "n2") == []
 
 
 async def test_a_notice_that_is_taken_back_leaves_the_node_as_it_was(a_cluster: Plans, recipes: Recipes) -> None:
-    async with upheld(a_cluster().with_nodes(1), ours=[NOTICE, START]).running() as cluster:
+    async with announced(a_cluster().with_nodes(1)).running() as cluster:
         operate(cluster, recipes("cloud-notice"))
-        await attach(cluster, "n1", "cloud-notice")
         await cluster.cordon("n1")  # by a person, who has their reasons
-        await set_label(cluster, "n1", NOTICE, "scheduled")
-        await becomes(cluster, "n1", REQUIRED)
-        await set_label(cluster, "n1", NOTICE, None)
-        await cluster.eventually(lambda: states(cluster, "n1")[-2:], becomes=[REQUIRED, OPERATIONAL])
-        assert is_cordoned(cluster, "n1")
-        await set_label(cluster, "n1", NOTICE, "due")
+        await announce(cluster, start=within(cluster, minutes=5))
         await becomes(cluster, "n1", IN_MAINTENANCE)
-        await set_label(cluster, "n1", NOTICE, None)
-        await becomes(cluster, "n1", OPERATIONAL)
+        await announce(cluster, stage="Cancelled")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes="")
         assert is_cordoned(cluster, "n1"), "who has cordoned it is to uncordon it"

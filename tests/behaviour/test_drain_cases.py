@@ -16,6 +16,7 @@ from haulout.drain.rehearsal import Rehearsal, rehearse
 from haulout.drain.requests import Lane
 from haulout.drain.selection import Filters
 from haulout.kube.client import Client
+from haulout.kube.resources import NODES
 from haulout.kube.transport import Request
 from haulout.maintenance import decision
 from haulout.maintenance import lease as node_lease
@@ -129,7 +130,7 @@ async def test_a_dry_run_changes_nothing_and_returns_at_once(a_cluster: Plans, *
         found: list[Rehearsal] = []
 
         async def rehearsing(client: Client) -> None:
-            found.append(await rehearse(client, ["n1"], policy, lane=Lane(client)))
+            found.append(await rehearse(client, [await client.get(NODES, "n1")], policy, lane=Lane(client)))
 
         cluster.run(rehearsing)
         await cluster.eventually(lambda: bool(found))

@@ -41,7 +41,6 @@ from support.maintaining import (
     taints,
 )
 
-SECONDS = timedelta(seconds=5)
 DRAIN_TAINT = {"key": "medik8s.io/drain", "effect": "NoSchedule"}
 
 
@@ -93,7 +92,7 @@ async def test_a_maintenance_deleted_while_it_is_blocked_ends_within_seconds_bes
         for name in names:
             await is_blocked(cluster, f"patch-{name}")
         await countermand(cluster, "patch-n7")
-        await cluster.eventually(lambda: is_gone(cluster, "patch-n7"), within=SECONDS)
+        await cluster.eventually(lambda: is_gone(cluster, "patch-n7"), within=cluster.moment)
         assert is_given_back(cluster, "n7")
         assert cluster.ready("shop/on-n7") == 1
         others = [name for name in names if name != "n7"]

@@ -1,6 +1,7 @@
 """Notices: what is said about machines becomes one object each, whoever says it and however often."""
 
 import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 
@@ -11,6 +12,7 @@ from haulout.kinds.notice import MAINTENANCE_NOTICES, Kind, Stage, definition
 from haulout.kinds.reports import Plan, Report
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
+from haulout.kube.patches import merge_patch
 from haulout.notices.inbox import Inbox
 from support.backends import Cluster
 from support.defining import define
@@ -51,6 +53,17 @@ async def test_the_same_report_again_writes_nothing(cluster: Cluster) -> None:
     first = await Inbox(client).take(report("again", start=START))
     again = await Inbox(client).take(report("again", start=START))
     assert again.resource_version == first.resource_version
+
+
+async def test_notes_are_annotations_beside_those_of_others(cluster: Cluster) -> None:
+    client = await a_client(cluster)
+    inbox = Inbox(client)
+    await inbox.take(replace(report("noted", start=START), notes={"haulout.dev/one": "1"}))
+    mark = merge_patch({"metadata": {"annotations": {"example.com/theirs": "yes"}}})
+    await client.patch(MAINTENANCE_NOTICES, "oci-noted", mark)
+    await inbox.take(replace(report("noted"), notes={"haulout.dev/two": "2"}))
+    last = await inbox.take(replace(report("noted"), notes={"haulout.dev/one": "1"}))
+    assert last.metadata.annotations == {"haulout.dev/one": "1", "haulout.dev/two": "2", "example.com/theirs": "yes"}
 
 
 async def test_many_who_take_the_same_reports_in_any_order_write_one_object(cluster: Cluster) -> None:

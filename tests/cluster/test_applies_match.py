@@ -318,7 +318,7 @@ def define(cluster: ControlPlane) -> None:
     definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
     name = f"{THING.plural}.{THING.group}"
     done(cluster.request("POST", definitions, {"metadata": {"name": name}, "spec": spec}))
-    cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=20s")
+    cluster.kubectl("wait", "--for=condition=Established", f"crd/{name}", "--timeout=60s")
 
 
 BAD_CONFIGURATIONS: list[JsonObject] = [

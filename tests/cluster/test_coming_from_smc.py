@@ -5,8 +5,6 @@ and a lease that it renews for as long as its Deployment wants replicas. An agen
 """
 
 import json
-import os
-import sys
 import threading
 from collections.abc import Iterator
 from datetime import datetime, timedelta
@@ -20,7 +18,7 @@ from haulout.core.clock import RealClock
 from haulout.kube.objects import RawObject
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL
 from support.builders import a_node, a_workload
-from support.doc_commands import Reader
+from support.pages import Reader, Shell
 
 PAGE = Path(__file__).parents[2] / "docs" / "migrating" / "maintenance-controller.md"
 NAMESPACE = "/api/v1/namespaces/kube-system"
@@ -155,15 +153,9 @@ def _is_over(spec: RawObject, now: datetime) -> bool:
 def test_each_step_of_the_page_does_what_it_says(cluster: tuple[ControlPlane, Cluster], tmp_path: Path) -> None:
     control_plane, objects = cluster
     settle_in(objects)
-    programs = [Path(sys.executable).parent, control_plane.assets.path("kubectl").parent]
-    environment = {
-        **os.environ,
-        "PATH": os.pathsep.join([*map(str, programs), os.environ["PATH"]]),
-        "KUBECONFIG": str(control_plane.kubeconfig()),
-        "HOME": str(tmp_path),
-    }
+    shell = Shell(tmp_path, kubeconfig=control_plane.kubeconfig(), kubectl=control_plane.assets.path("kubectl"))
     with Others(objects):
-        Reader(tmp_path, environment).follow(PAGE.read_text())
+        Reader(shell).follow(PAGE.read_text())
     for name in ("n1", "n2"):
         node = objects.get(f"/api/v1/nodes/{name}")
         data = json.loads(node["metadata"]["annotations"][DATA_ANNOTATION])

@@ -140,7 +140,7 @@ def served(control_plane: ControlPlane) -> Iterator[dict[str, Served]]:
         made = control_plane.request("POST", DEFINITIONS, crd)
         assert made.status == 201, made.body
     names = [f"crd/{crd['metadata']['name']}" for crd in ALL]
-    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
     yield BY_KIND
     for crd in ALL:
         control_plane.request("DELETE", f"{DEFINITIONS}/{crd['metadata']['name']}")

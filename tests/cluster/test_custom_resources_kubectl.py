@@ -56,7 +56,7 @@ FILES = {
 COMMANDS = f"""
 get mnk
 apply -f crd.json
-wait --for=condition=Established --timeout=20s crd/{NAME}
+wait --for=condition=Established --timeout=60s crd/{NAME}
 get crd {NAME}
 get crd {NAME} -o jsonpath={{.status}}
 api-resources --api-group={GROUP}
@@ -96,7 +96,7 @@ wait --for=jsonpath={{.status.phase}}=Due mnk/reboot-n1 --timeout=5s
 get mnk
 delete mnk reboot-n1
 get mnk reboot-n1
-delete crd {NAME} --timeout=20s
+delete crd {NAME} --timeout=60s
 get crd {NAME}
 """
 CHOSEN = (

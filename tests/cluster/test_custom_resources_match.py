@@ -381,7 +381,7 @@ def defined(control_plane: ControlPlane) -> Iterator[ControlPlane]:
     for definition in ALL:
         control_plane.request("POST", DEFINITIONS, definition)
     names = [f"crd/{definition['metadata']['name']}" for definition in ALL]
-    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *names)
+    control_plane.kubectl("wait", "--for=condition=Established", "--timeout=60s", *names)
     yield control_plane
     for definition in ALL:
         control_plane.request("DELETE", f"{DEFINITIONS}/{definition['metadata']['name']}")

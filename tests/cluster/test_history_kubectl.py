@@ -34,7 +34,7 @@ RECORD = {
 FILES = {"crd.json": json.dumps(definition()), "record.json": json.dumps(RECORD)}
 COMMANDS = f"""
 apply -f crd.json
-wait --for=condition=Established --timeout=20s crd/{definition()["metadata"]["name"]}
+wait --for=condition=Established --timeout=60s crd/{definition()["metadata"]["name"]}
 create -f record.json
 get mr {NAME}
 get mr {NAME} -o wide

@@ -33,6 +33,15 @@ data: {color: red}
 """
 
 
+A_LIST = """
+apiVersion: v1
+kind: List
+items:
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: one}, data: {color: red}}
+- {apiVersion: v1, kind: ConfigMap, metadata: {name: two}, %s: {color: blue}}
+"""
+
+
 class Sandbox(Kubectl):
     """Runs kubectl against a sandbox, and looks at that past kubectl."""
 
@@ -96,7 +105,7 @@ async def test_nodes_are_labelled_tainted_cordoned_and_drained(kubectl: Sandbox)
     assert await kubectl("cordon n2") == "node/n2 cordoned\n"
     assert kubectl.api.get("nodes", "n2")["spec"]["unschedulable"] is True
     assert await kubectl("uncordon n2") == "node/n2 uncordoned\n"
-    drained = await kubectl("drain n1 --force --grace-period=0 --timeout=20s")
+    drained = await kubectl("drain n1 --force --grace-period=0 --timeout=60s")
     assert drained.splitlines()[0] == "node/n1 cordoned"
     assert drained.splitlines()[-2:] == ["pod/lonely evicted", "node/n1 drained"]
     assert not kubectl.api.has("pods", "lonely")
@@ -160,6 +169,16 @@ async def test_apply_creates_changes_and_leaves_alone(kubectl: Sandbox) -> None:
     assert await kubectl("get deployment web -o jsonpath={.spec.template.spec.containers[*].name}") == "web"
 
 
+async def test_a_list_is_created_and_applied_item_by_item(kubectl: Sandbox) -> None:
+    whole = kubectl.file("list.yaml", A_LIST % "data")
+    assert await kubectl(f"create -f {whole}") == "configmap/one created\nconfigmap/two created\n"
+    assert await kubectl(f"apply -f {whole}") == "configmap/one configured\nconfigmap/two configured\n"
+    assert kubectl.api.get("configmaps", "two")["data"] == {"color": "blue"}
+    misspelt = await kubectl.run("create", "-f", str(kubectl.file("other.yaml", A_LIST % "date")))
+    assert misspelt.code == 1
+    assert 'unknown field "date"' in misspelt.err
+
+
 async def test_server_side_apply_creates_and_takes_over(kubectl: Sandbox) -> None:
     web = kubectl.file("web.yaml", WEB)
     applied = "deployment.apps/web serverside-applied\nconfigmap/web serverside-applied\n"
@@ -176,8 +195,8 @@ async def test_what_is_deleted_is_waited_for(kubectl: Sandbox) -> None:
     web = kubectl.file("web.yaml", WEB)
     assert await kubectl(f"create -f {web}") == "deployment.apps/web created\nconfigmap/web created\n"
     assert await kubectl("delete configmap web") == 'configmap "web" deleted from default namespace\n'
-    await kubectl("wait --for=delete configmap/web --timeout=10s")
-    waited = await kubectl("wait --for=jsonpath={.spec.replicas}=2 deployment/web --timeout=10s")
+    await kubectl("wait --for=delete configmap/web --timeout=60s")
+    waited = await kubectl("wait --for=jsonpath={.spec.replicas}=2 deployment/web --timeout=60s")
     assert waited == "deployment.apps/web condition met\n"
     assert await kubectl("delete deployment web --cascade=orphan --grace-period=0 --wait=false")
     assert kubectl.api.get("deployments", "web")["metadata"]["finalizers"] == ["orphan"]

@@ -44,7 +44,7 @@ async def kubectl(control_plane: ControlPlane, tmp_path: Path) -> AsyncIterator[
     async with cluster.running(), served(cluster.api, tmp_path) as kubeconfig:
         kubectl = Kubectl(control_plane.assets.path("kubectl"), kubeconfig=kubeconfig, folder=tmp_path)
         await kubectl(f"apply -f {kubectl.file('web.yaml', WEB)}")
-        assert "successfully rolled out" in await kubectl("rollout status deployment/web --timeout=20s")
+        assert "successfully rolled out" in await kubectl("rollout status deployment/web --timeout=60s")
         yield kubectl
 
 
@@ -54,11 +54,11 @@ async def test_a_deployment_is_scaled_if_it_is_as_expected(kubectl: Kubectl) -> 
     assert await kubectl("scale deployment/web --replicas=3 --current-replicas=2") == "deployment.apps/web scaled\n"
     refused = await kubectl.run("scale", "deployment/web", "--replicas=4", "--resource-version=1")
     assert refused.err.startswith("error: Expected resource version to be 1, was ")
-    await kubectl("wait --for=jsonpath={.status.readyReplicas}=3 deployment/web --timeout=20s")
+    await kubectl("wait --for=jsonpath={.status.readyReplicas}=3 deployment/web --timeout=60s")
     table = (await kubectl("get deployment web --subresource=scale")).splitlines()
     assert [line.split()[:3] for line in table] == [["NAME", "DESIRED", "AVAILABLE"], ["web", "3", "3"]]
     await kubectl('patch deployment web --subresource=scale --type=merge -p {"spec":{"replicas":1}}')
-    await kubectl("wait --for=jsonpath={.status.replicas}=1 deployment/web --timeout=20s")
+    await kubectl("wait --for=jsonpath={.status.replicas}=1 deployment/web --timeout=60s")
 
 
 async def test_all_is_what_people_call_all(kubectl: Kubectl) -> None:
@@ -68,24 +68,24 @@ async def test_all_is_what_people_call_all(kubectl: Kubectl) -> None:
 
 
 async def test_what_a_deployment_made_goes_before_it_after_it_or_not_at_all(kubectl: Kubectl) -> None:
-    await kubectl("delete deployment web --cascade=orphan --timeout=20s")
+    await kubectl("delete deployment web --cascade=orphan --timeout=60s")
     assert len((await kubectl("get pods -o name")).splitlines()) == 2
     await kubectl("apply -f web.yaml")
-    await kubectl("rollout status deployment/web --timeout=20s")
+    await kubectl("rollout status deployment/web --timeout=60s")
     assert len((await kubectl("get replicasets -o name")).splitlines()) == 1, "it took its orphans back"
-    await kubectl("delete deployment web --cascade=foreground --timeout=20s")
+    await kubectl("delete deployment web --cascade=foreground --timeout=60s")
     assert await kubectl("get pods,replicasets,deployments -o name") == ""
 
 
 async def test_pods_go_all_at_once_by_force_or_in_time(kubectl: Kubectl) -> None:
     for name in ("one", "two"):
         await kubectl(f"run {name} --image=example/bare")
-    await kubectl("wait --for=condition=Ready pod/one pod/two --timeout=20s")
+    await kubectl("wait --for=condition=Ready pod/one pod/two --timeout=60s")
     forced = await kubectl.run("delete", "pod", "one", "--force", "--grace-period=0")
     assert forced.out == 'pod "one" force deleted from default namespace\n'
     assert "Immediate deletion does not wait" in forced.err
-    assert 'pod "two" deleted' in await kubectl("delete pods --all --timeout=20s")
-    await kubectl("rollout status deployment/web --timeout=20s")
+    assert 'pod "two" deleted' in await kubectl("delete pods --all --timeout=60s")
+    await kubectl("rollout status deployment/web --timeout=60s")
 
 
 async def test_a_pod_tells_what_is_known_of_it_and_lets_nobody_in(kubectl: Kubectl) -> None:
@@ -103,8 +103,8 @@ async def test_a_namespace_takes_everything_along(kubectl: Kubectl) -> None:
     assert refused.err == 'error: failed to create configmap: namespaces "shop" not found\n'
     await kubectl("create namespace shop")
     await kubectl("apply -n shop -f web.yaml")
-    await kubectl("rollout status -n shop deployment/web --timeout=20s")
-    assert await kubectl("delete namespace shop --timeout=30s") == 'namespace "shop" deleted\n'
+    await kubectl("rollout status -n shop deployment/web --timeout=60s")
+    assert await kubectl("delete namespace shop --timeout=60s") == 'namespace "shop" deleted\n'
     assert await kubectl("get pods,deployments -n shop -o name") == ""
     refused = await kubectl.run("delete", "namespace", "kube-system")
     assert 'namespaces "kube-system" is forbidden: this namespace may not be deleted' in refused.err

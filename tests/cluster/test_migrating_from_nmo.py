@@ -36,7 +36,7 @@ from support.maintaining import (
     status,
     succeeded,
 )
-from support.pages import Shell, commands_of
+from support.pages import Shell, commands
 
 PAGE = Path(__file__).parents[2] / "docs/migrating/node-maintenance-operator.md"
 OLD_HOME = "node-maintenance-operator-system"
@@ -144,9 +144,9 @@ async def stopped_in_the_middle(cluster: LiveCluster) -> None:
 
 
 async def test_the_page_is_followed_command_by_command(alone: ControlPlane, shell: Shell, clock: Clock) -> None:
-    commands = commands_of(PAGE)
-    at_last = commands.index("kubectl get nm")
-    there, back = commands[: at_last + 1], commands[at_last + 1 :]
+    steps = [it.text for it in commands(PAGE.read_text())]
+    at_last = steps.index("kubectl get nm")
+    there, back = steps[: at_last + 1], steps[at_last + 1 :]
     plan = blocked_on(a_cluster(clock, control_plane=alone).with_definition(old_definition()).with_nodes(2), "n1")
     async with plan.with_objects(a_pod("shop/free", on="n2")).running() as cluster:
         await stopped_in_the_middle(cluster)

@@ -1,5 +1,6 @@
 """The real kubectl on `haulout run --sandbox`, as its first lines advise."""
 
+import base64
 import json
 import os
 import subprocess
@@ -9,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from controlplane import ControlPlane
-from support.sandboxes import Sandbox, sandbox
+from support.sandboxes import Sandbox, a_quiet_scenario, sandbox
 
 PATIENCE_SECONDS = 60
+_CORDONED = ("Ready,SchedulingDisabled", "NotReady,SchedulingDisabled")
 
 
 class Kubectl:
@@ -54,7 +56,7 @@ class Kubectl:
 def kubectl(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Kubectl]:
     """Have a sandbox on which a watch would last some seconds if it were by the cluster's clock, and kubectl on it."""
     args = ["--nodes", "3", "--pods-per-node", "3", "--speed", "1200", "--write-kubeconfig", str(tmp_path / "kc")]
-    with sandbox(tmp_path, *args) as running:
+    with sandbox(tmp_path, *args, "--scenario", a_quiet_scenario(tmp_path)) as running:
         yield Kubectl(control_plane.assets.path("kubectl"), running)
 
 
@@ -94,3 +96,23 @@ def test_a_watch_goes_on_while_hours_pass(kubectl: Kubectl) -> None:
             assert seen.startswith("general-02")
         finally:
             watching.terminate()
+
+
+def test_a_hub_and_all_that_it_manages_can_be_reached(control_plane: ControlPlane, tmp_path: Path) -> None:
+    args = ["--scenario", "hub", "--speed", "60", "--write-kubeconfig", str(tmp_path / "kc")]
+    with sandbox(tmp_path, *args) as running:
+        kubectl = Kubectl(control_plane.assets.path("kubectl"), running)
+        contexts = [line.split()[2] for line in running.said if "kubectl --context" in line]
+        assert contexts == ["sandbox-team-a-prod", "sandbox-team-b-prod", "sandbox-datacentre-metal"]
+        assert len(kubectl.rows("get", "clusters", "-A")) == 3
+        for context in contexts:
+            assert {row[1] for row in kubectl.rows("--context", context, "get", "nodes")} <= {"Ready", *_CORDONED}
+        assert {row[2] for row in kubectl.rows("get", "bmh", "-A")} <= {"provisioned", "available"}
+        advised = next(line for line in running.said if "kubectl delete machine" in line).partition("#")[0].split()
+        assert kubectl(*advised[1:]).returncode == 0
+        running.until("is gone")
+        found = kubectl("get", "secret", "-n", "team-b", "prod-kubeconfig", "-o", "jsonpath={.data.value}")
+        (tmp_path / "secret").write_bytes(base64.b64decode(found.stdout))
+        nodes = kubectl.rows("--kubeconfig", str(tmp_path / "secret"), "get", "nodes")
+        (tmp_path / "secret").unlink()
+        assert len(nodes) >= 3

@@ -110,7 +110,7 @@ async def test_a_deployment_runs_is_drained_and_survives_the_loss_of_a_node(
     async with nodes(control_plane, *machines, scheduler="default-scheduler") as kubelets:
         await cluster.until("nodes", lambda it: len(it["items"]) == 3 and not _not_ready_taints(it))
         await cluster.kubectl("create", "deployment", "web", "--image=web", "--replicas=6")
-        await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+        await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
         pods = await cluster.get("pods")
         assert _spread(pods) == set(names)
         assert {pod["metadata"]["labels"]["topology.kubernetes.io/zone"] for pod in pods["items"]} == {"z0", "z1", "z2"}
@@ -118,8 +118,8 @@ async def test_a_deployment_runs_is_drained_and_survives_the_loss_of_a_node(
         assert wide.count(" Ready ") == 3
         assert "Haulout Sandbox" in wide
 
-        await cluster.kubectl("drain", names[0], "--timeout=15s")
-        await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+        await cluster.kubectl("drain", names[0], "--timeout=60s")
+        await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
         assert _spread(await cluster.get("pods")) == set(names[1:])
         node = await cluster.get(f"node {names[0]}")
         assert [it["key"] for it in node["spec"]["taints"]] == ["node.kubernetes.io/unschedulable"]
@@ -131,7 +131,7 @@ async def test_a_deployment_runs_is_drained_and_survives_the_loss_of_a_node(
         await cluster.until(f"node {names[1]}", lambda it: len(it["spec"].get("taints", [])) == 2)
         kubelets.revive(names[1])
         await cluster.until(f"node {names[1]}", lambda it: _ready(it) == "True" and "taints" not in it["spec"])
-        await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=20s")
+        await cluster.kubectl("rollout", "status", "deployment/web", "--timeout=60s")
 
 
 async def test_who_fits_nowhere_is_told_so_as_kube_scheduler_tells_it(

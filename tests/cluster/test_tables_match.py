@@ -487,7 +487,7 @@ def test_custom_resources_are_shown_alike(control_plane: ControlPlane, asker: As
     names = {"plural": "ships", "singular": "ship", "kind": "Ship", "listKind": "ShipList"}
     spec = {"group": group, "scope": "Namespaced", "names": names, "versions": versions}
     create(control_plane, "/apis/apiextensions.k8s.io/v1/customresourcedefinitions", f"ships.{group}", {"spec": spec})
-    control_plane.kubectl("wait", f"crd/ships.{group}", "--for=condition=Established", "--timeout=10s")
+    control_plane.kubectl("wait", f"crd/ships.{group}", "--for=condition=Established", "--timeout=60s")
     values: list[JsonObject] = [
         {"text": "a", "count": 3, "share": 0.25, "on": True, "when": ago(days=400), "words": ["b", "a"]},
         {"text": {"z": 1, "a": "<&>"}, "count": 2.5, "share": 4.0, "on": False, "when": "yesterday", "words": None},

@@ -11,6 +11,7 @@
 
 from controlplane.assets import Assets, AssetsMissing, find
 from controlplane.daemon import ControlPlaneError
+from controlplane.ports import free_port
 from controlplane.process import Answer, ControlPlane
 
-__all__ = ["Answer", "Assets", "AssetsMissing", "ControlPlane", "ControlPlaneError", "find"]
+__all__ = ["Answer", "Assets", "AssetsMissing", "ControlPlane", "ControlPlaneError", "find", "free_port"]

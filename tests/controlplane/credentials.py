@@ -14,7 +14,8 @@ from urllib.parse import quote
 import yaml
 
 from controlplane.daemon import ControlPlaneError
-from haulout.kube.network.certificates import Authority, Identity, signing_key
+from haulout.kube.network.certificates import Authority, signing_key
+from haulout.kube.network.shown import Identity
 
 ADMIN = "admin"
 

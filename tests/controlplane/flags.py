@@ -7,7 +7,7 @@ real cluster. The exceptions are there to start fast, to stay on loopback, and t
 from collections.abc import Sequence
 from pathlib import Path
 
-LOOPBACK = "127.0.0.1"
+from controlplane.ports import LOOPBACK
 
 
 def etcd(*, folder: Path, port: int) -> list[str]:

@@ -4,8 +4,7 @@ It has no nodes and no kubelets: a Node is an object that a test creates, a Pod 
 `start_controllers` nothing else acts either, so a test owns every object there is. Service-account admission is off,
 since the default account that it wants in every namespace is a controller's work.
 
-Ports stay the same over restarts. They lie below those that the system gives to outgoing connections, so that nobody,
-least of all a client that tries to reach the stopped server, can take one meanwhile.
+Ports stay the same over restarts.
 
 Everything here blocks; async tests call it through `asyncio.to_thread`.
 """
@@ -14,9 +13,7 @@ import base64
 import http.client
 import json
 import os
-import random
 import shutil
-import socket
 import ssl
 import subprocess
 import sys
@@ -31,9 +28,9 @@ from controlplane import assets as programs
 from controlplane import flags, guardian
 from controlplane.credentials import ADMIN, Credentials
 from controlplane.daemon import ControlPlaneError, Daemon
-from haulout.kube.network.certificates import Identity
+from controlplane.ports import LOOPBACK, free_port, free_ports
+from haulout.kube.network.shown import Identity
 
-_PORTS = range(20000, 32768)
 _READY_WITHIN = timedelta(seconds=90)  # takes 4 s on an idle machine; a busy one may be far slower
 _ANSWER_WITHIN = timedelta(seconds=30)
 _PROBE_WITHIN = timedelta(seconds=2)
@@ -68,7 +65,7 @@ class ControlPlane:
         self.assets = assets or programs.find()
         self._credentials = Credentials(users or {})
         self._apiserver_flags = apiserver_flags
-        self._etcd_port, self._port = _free_ports(2)
+        self._etcd_port, self._port = free_ports(2)
         self._tls = ssl.create_default_context(cadata=self.ca.decode())
         self._folder: Path | None = None
         self._guardian: subprocess.Popen[bytes] | None = None
@@ -77,7 +74,7 @@ class ControlPlane:
     @property
     def server(self) -> str:
         """The API server's address."""
-        return f"https://{flags.LOOPBACK}:{self._port}"
+        return f"https://{LOOPBACK}:{self._port}"
 
     @property
     def ca(self) -> bytes:
@@ -262,7 +259,7 @@ class ControlPlane:
         )
 
     def _add_controller_manager(self, controllers: Sequence[str], more_flags: Sequence[str]) -> Daemon:
-        (port,) = _free_ports(1)
+        port = free_port()
         kubeconfig = self.kubeconfig("system:kube-controller-manager", groups=())
         command_line = flags.controller_manager(
             folder=self.folder, port=port, kubeconfig=kubeconfig, controllers=controllers
@@ -275,7 +272,7 @@ class ControlPlane:
         )
 
     def _add_scheduler(self) -> Daemon:
-        (port,) = _free_ports(1)
+        port = free_port()
         kubeconfig = self.kubeconfig("system:kube-scheduler", groups=())
         command_line = flags.scheduler(folder=self.folder, port=port, kubeconfig=kubeconfig)
         return self._add("kube-scheduler", command_line, ready=lambda: _is_ready(port, "/readyz", tls=self._tls))
@@ -319,9 +316,9 @@ def _ask(
 ) -> Answer:
     seconds = within.total_seconds()
     connection = (
-        http.client.HTTPConnection(flags.LOOPBACK, port, timeout=seconds)
+        http.client.HTTPConnection(LOOPBACK, port, timeout=seconds)
         if tls is None
-        else http.client.HTTPSConnection(flags.LOOPBACK, port, timeout=seconds, context=tls)
+        else http.client.HTTPSConnection(LOOPBACK, port, timeout=seconds, context=tls)
     )
     try:
         connection.request(method, path, body=body, headers=dict(headers or {}))
@@ -337,14 +334,3 @@ def _is_ready(port: int, path: str, *, saying: bytes = b"ok", tls: ssl.SSLContex
     except (OSError, http.client.HTTPException):
         return False
     return answer.status == http.HTTPStatus.OK and saying in answer.body
-
-
-def _free_ports(count: int) -> list[int]:
-    free: list[int] = []
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
-        if len(free) == count:
-            return free
-        with socket.socket() as probe:
-            if probe.connect_ex((flags.LOOPBACK, port)) != 0:
-                free.append(port)
-    raise ControlPlaneError(f"no {count} free ports from {_PORTS.start} to {_PORTS.stop - 1}")

@@ -52,10 +52,13 @@ class Interposed:
         """Return a program whose requests come by here first."""
 
         async def run(client: Client) -> None:
-            line = _Line(client.transport, self)
-            await program(Client(line, clock=client.clock, random=client.random))
+            await program(Client(self.on(client.transport), clock=client.clock, random=client.random))
 
         return run
+
+    def on(self, transport: Transport) -> Transport:
+        """Return a transport whose requests come by here first."""
+        return _Line(transport, self)
 
     def answer(self, request: Request) -> Response | None:
         """Return what is answered in the server's place, if anything."""

@@ -14,7 +14,7 @@ from haulout.sandbox.apiserver import ApiServer
 from haulout.sandbox.front import Front
 from support.certificates import Authority
 
-PATIENCE_SECONDS = 30
+PATIENCE_SECONDS = 90
 _PAUSE = timedelta(milliseconds=500)
 
 

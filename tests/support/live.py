@@ -17,6 +17,8 @@ from haulout.core.clock import Clock
 from haulout.core.virtual import VirtualClock
 from haulout.errors import AlreadyExists, KubeError, NotFound, ServerFailure, TooManyRequests, Unreachable
 from haulout.history.record import MAINTENANCE_RECORDS
+from haulout.kinds.machinemaintenance import MACHINE_MAINTENANCES
+from haulout.kinds.notice import MAINTENANCE_NOTICES
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
@@ -33,6 +35,7 @@ from haulout.sandbox.invariants import Invariant
 from haulout.sandbox.invariants.pods import is_skipped_by_drains
 from haulout.sandbox.narration import latest
 from haulout.sandbox.nodes import Kubelets
+from haulout.sandbox.openshift import CONTROL_PLANE_MACHINE_SETS, INFRASTRUCTURES, MACHINE_SETS, MACHINES
 from haulout.sandbox.processes import Process, Program
 from support.builders import a_namespace, metadata
 from support.eventually import eventually
@@ -43,7 +46,20 @@ _KINDS = {kind.plural: kind for kind in (*ALL, *KINDS)}
 RESOURCES = {
     kind.plural: Resource(kind.group, kind.version, kind.plural, kind.kind, kind.namespaced, RawObject)
     for kind in _KINDS.values()
-} | {it.plural: it.of(RawObject) for it in (NODE_MAINTENANCES, MAINTENANCE_RECORDS, HYPERVISORS)}
+} | {
+    it.plural: it.of(RawObject)
+    for it in (
+        NODE_MAINTENANCES,
+        MAINTENANCE_RECORDS,
+        HYPERVISORS,
+        MAINTENANCE_NOTICES,
+        MACHINE_MAINTENANCES,
+        MACHINES,
+        MACHINE_SETS,
+        CONTROL_PLANE_MACHINE_SETS,
+        INFRASTRUCTURES,
+    )
+}
 _BY_KIND = {(resource.api_version, resource.kind): resource for resource in RESOURCES.values()}
 _RESTARTED = "kubectl.kubernetes.io/restartedAt"
 _TROUBLE = "node.kubernetes.io/"  # begins the names of taints that say what is wrong with a node
@@ -80,6 +96,8 @@ class Life(Protocol):
 
 class LiveCluster(ABC):
     """A cluster that runs."""
+
+    moment = timedelta(seconds=1.5)  # in which happens what happens at once
 
     def __init__(self, clock: Clock, client: Client, kubelets: Kubelets) -> None:
         self.clock = clock

@@ -13,8 +13,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import yaml
-
 from haulout.app import manifests
 from haulout.app.manifests import Installation
 from haulout.budget.slots import WITHDRAWN
@@ -50,7 +48,7 @@ from support.live import RESOURCES, LiveCluster
 from support.looking import condition
 
 PLURAL = NODE_MAINTENANCES.plural
-DEFINITION: RawObject = yaml.safe_load(definition())
+DEFINITION: RawObject = definition()
 NAME = "patch"
 LEASES = "medik8s-leases"
 OPERATOR = account_user(*ACCOUNT).name  # who it is in the history

@@ -1,99 +1,189 @@
-"""The commands of a page of the documentation, and a shell in which a reader would type them.
+"""The commands of a page of the documentation, and a reader who pastes them into a shell.
 
-shell = Shell(folder, kubeconfig=kubeconfig, kubectl=binary)
-for command in commands_of(page):
-shell.run(command)
+    ```console
+    $ kubectl get nodes
+    NAME   STATUS
+    n1     Ready…
+    ```
+
+Lines that begin with `$ ` are commands, and go on after a backslash or until the end of a `<<EOF`. What follows them is
+what the reader is to see: each of these lines must come, in this order; others may come between, and `…` stands for
+anything. What only looks is run again until it shows that. What is exported stays so. Blocks differ by the word after
+`console`:
+
+    background      goes on running, until a block `stop` or the end of the page
+    stop            stands for Ctrl-C, before its first command
+    fails           its commands end with another code than 0
+
+Other blocks are only for reading.
+
+`Reader` follows a whole page. A test that has to do something between the commands takes them one by one, with `Shell`.
 """
 
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from signal import SIGINT
 
-_PROGRAMS = ("haulout", "kubectl")
-_PROMPT = re.compile(r"^(\$ )?")
-_WITHIN_SECONDS = 60
+from haulout.core.clock import RealClock
 
-
-def commands_of(page: Path) -> list[str]:
-    """Return the command lines of a page in their order: lines of code blocks that begin with one of the programs."""
-    found: list[str] = []
-    for block in _blocks(page.read_text(encoding="utf-8")):
-        lines = "\n".join(_PROMPT.sub("", line) for line in block).replace("\\\n", " ").splitlines()
-        found += [" ".join(line.split()) for line in lines if line.split(" ")[0] in _PROGRAMS]
-    return found
+_BLOCK = re.compile(r"^( *)```console(?: (\w+))?\n(.*?)^\1```", re.DOTALL | re.MULTILINE)
+_LOOKS = re.compile(r"(kubectl (-n \S+ )?get|haulout (why|status|top|check|cluster-info|notice (list|show))) ?")
+_HERE = re.compile(r"<<(\w+)")
+_EXPORTED = re.compile(r" (\w+)=")
+_PATIENCE_SECONDS = 60
+_LOOKS_AGAIN_AFTER_SECONDS = 0.5
 
 
-def _blocks(text: str) -> Iterator[list[str]]:
-    """Yield the lines of code blocks, without their indentation: fenced ones, and those that are indented."""
-    block: list[str] = []
-    is_fenced = False
-    before = ""
-    for line in [*text.splitlines(), ""]:
-        if line.lstrip().startswith("```"):
-            is_fenced = not is_fenced
-            yield block
-            block = []
-        elif is_fenced or (line.startswith("    ") and (block or not before.strip())):
-            block.append(line.strip())
-        else:
-            yield block
-            block = []
-        before = line
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command of a page, and what is to be seen."""
+
+    text: str
+    shows: tuple[str, ...] = ()
+    how: str = ""  # background, stop, fails or nothing
+
+
+def commands(page: str) -> Iterator[Command]:
+    """Yield the commands of a page."""
+    for indent, how, block in _BLOCK.findall(page):
+        first = how
+        for part in re.split(r"^\$ ", block.replace(f"\n{indent}", "\n").removeprefix(indent), flags=re.MULTILINE)[1:]:
+            text, said = _divided(re.sub(r" *\\\n\s*", " ", part).splitlines())
+            yield Command(text, tuple(it.strip() for it in said if it.strip()), first)
+            first = how if how in ("background", "fails") else ""
+
+
+def _divided(lines: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return a command, with the lines that it is given, and what is seen after it."""
+    given = _HERE.search(lines[0])
+    length = lines.index(given[1]) + 1 if given else 1
+    return "\n".join(lines[:length]), lines[length:]
 
 
 class Shell:
-    """A shell that has `haulout` and `kubectl`, and a cluster."""
+    """A shell in a folder, which has `haulout`, and a cluster to which `kubectl` leads if there is one."""
 
-    def __init__(self, folder: Path, *, kubeconfig: Path, kubectl: Path) -> None:
+    def __init__(self, folder: Path, *, kubeconfig: Path | None = None, kubectl: Path | None = None) -> None:
+        self.folder = folder
         programs = folder / "bin"
         programs.mkdir()
-        for name, target in (("haulout", f"{sys.executable} -m haulout"), ("kubectl", str(kubectl))):
-            (programs / name).write_text(f'#!/bin/sh\nexec {target} "$@"\n')
-            (programs / name).chmod(0o755)
-        self._folder = folder
+        for name, target in (("haulout", f"{sys.executable} -m haulout"), ("kubectl", kubectl)):
+            if target is not None:
+                (programs / name).write_text(f'#!/bin/sh\nexec {target} "$@"\n')
+                (programs / name).chmod(0o755)
         self._environment = {
             **os.environ,
             "PATH": f"{programs}:{os.environ['PATH']}",
-            "KUBECONFIG": str(kubeconfig),
             "HOME": str(folder),
+            "KUBECONFIG": str(kubeconfig or folder / "no-kubeconfig"),
             "PYTHONIOENCODING": "utf-8",
         }
 
-    def run(self, command: str, *, fills: Mapping[str, str] | None = None) -> str:
-        """Run a command that must succeed; return what it printed. `fills` are words that the reader replaces."""
+    def export(self, **variables: str) -> None:
+        """Set environment variables."""
+        self._environment |= variables
+
+    def run(self, text: str, *, fills: Mapping[str, str] | None = None, fails: bool = False) -> str:
+        """Run a command that must succeed, or fail; return what it says. `fills` are words that the reader replaces."""
         for word, value in (fills or {}).items():
-            command = command.replace(word, value)
+            text = text.replace(word, value)
         done = subprocess.run(
-            ["/bin/bash", "-o", "pipefail", "-c", command],
+            ["/bin/bash", "-o", "pipefail", "-c", text],
+            cwd=self.folder,
             env=self._environment,
-            cwd=self._folder,
-            capture_output=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             text=True,
-            timeout=_WITHIN_SECONDS,
+            timeout=_PATIENCE_SECONDS,
             check=False,
         )
-        assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+        assert (done.returncode != 0) is fails, f"$ {text}\n{done.stdout}\nended with code {done.returncode}"
+        for name in _EXPORTED.findall(text) if text.startswith("export ") else ():
+            self.export(**{name: self.run(f'true && {text} && printf %s "${name}"')})
         return done.stdout
 
     @contextmanager
-    def running(self, command: str) -> Iterator[Path]:
-        """Run a command that does not end by itself while the context lasts; yield where it writes what it says."""
-        log = self._folder / f"{command.replace(' ', '-')}.log"
+    def running(self, text: str) -> Iterator[Path]:
+        """Run a command until the context ends, with Ctrl-C; yield the file that has what it says."""
+        log = self.folder / f"{re.sub(r'[^a-z0-9]+', '-', text)[:80]}.log"
         with log.open("ab") as said:
             process = subprocess.Popen(
-                ["/bin/bash", "-c", f"exec {command}"],
+                ["/bin/bash", "-c", f"exec {text}"],
+                cwd=self.folder,
                 env=self._environment,
-                cwd=self._folder,
+                stdin=subprocess.DEVNULL,
                 stdout=said,
                 stderr=said,
             )
             try:
                 yield log
-                assert process.poll() is None, log.read_text()
+                assert process.poll() is None, f"$ {text}\n{log.read_text()}\nended with code {process.returncode}"
             finally:
-                process.terminate()
-                process.wait(timeout=_WITHIN_SECONDS)
+                process.send_signal(SIGINT)
+                process.wait(_PATIENCE_SECONDS)
+
+
+class Reader:
+    """One who does what a page says."""
+
+    def __init__(self, shell: Shell) -> None:
+        self._shell = shell
+
+    def follow(self, page: str) -> None:
+        """Do it all."""
+        with self.following(page):
+            pass
+
+    @contextmanager
+    def following(self, page: str) -> Iterator[None]:
+        """Do it all, and have what runs in the background go on until the context ends."""
+        with ExitStack() as running:
+            for command in commands(page):
+                if command.how == "background":
+                    log = running.enter_context(self._shell.running(command.text))
+                    _expect(command, log.read_text, again=True)
+                    continue
+                if command.how == "stop":
+                    running.close()
+                self._do(command)
+            yield
+
+    def _do(self, command: Command) -> None:
+        fails = command.how == "fails"
+        _expect(command, lambda: self._shell.run(command.text, fails=fails), again=bool(_LOOKS.match(command.text)))
+
+
+def _expect(command: Command, said: Callable[[], str], *, again: bool) -> None:
+    """Look at what is said; with `again` until it is what the page shows."""
+    waits, clock = threading.Event(), RealClock()
+    until = clock.now() + timedelta(seconds=_PATIENCE_SECONDS)
+    while not shows(last := said(), command.shows):
+        if not again or clock.now() > until:
+            break
+        waits.wait(_LOOKS_AGAIN_AFTER_SECONDS)
+    else:
+        return
+    listed = "\n".join(command.shows)
+    raise AssertionError(f"$ {command.text}\n{last}\n\nThe page shows:\n{listed}")
+
+
+def shows(said: str, wanted: Sequence[str]) -> bool:
+    """Tell whether lines come in this order, others between them; blanks count as one."""
+    patterns = [re.compile("".join(_pattern(line)) + r"\s*") for line in wanted]
+    lines = iter(said.splitlines())
+    return all(any(pattern.fullmatch(line.strip()) for line in lines) for pattern in patterns)
+
+
+def _pattern(line: str) -> Iterator[str]:
+    for number, part in enumerate(line.split("…")):
+        yield ".*" if number else ""
+        yield r"\s+".join(map(re.escape, re.split(r"\s+", part)))

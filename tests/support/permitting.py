@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from haulout.app import manifests
+from haulout.app import manifests, workload
 from haulout.app.manifests import Installation
 from haulout.kube.access import Permission
 from haulout.kube.client import Client
@@ -37,8 +37,8 @@ def without(roles: Sequence[RawObject], permission: Permission, verb: str) -> li
             continue
         rules = []
         for rule in role["rules"]:
-            its = rule["apiGroups"][0], rule["resources"][0], rule.get("resourceNames", [])
-            hit = role["metadata"]["name"] == manifests.NAME and its == wanted and verb in rule["verbs"]
+            its = rule.get("apiGroups", [""])[0], rule.get("resources", [""])[0], rule.get("resourceNames", [])
+            hit = role["metadata"]["name"] == workload.NAME and its == wanted and verb in rule["verbs"]
             taken += hit
             verbs = [it for it in rule["verbs"] if not (hit and it == verb)]
             rules += [{**rule, "verbs": verbs}] if verbs else []

@@ -23,6 +23,33 @@ from support.outside import FakeOutside
 
 NAMESPACE = ACCOUNT[0]
 
+# Takes a node that is annotated, and gives it back when it is annotated once more.
+BY_ANNOTATIONS = """
+intervals: {requeue: 10m}
+instances:
+  check:
+  - {name: wanted, type: hasAnnotation, config: {key: wanted}}
+  - {name: done, type: hasAnnotation, config: {key: done}}
+  trigger:
+  - {name: cordon, type: eviction, config: {action: cordon}}
+  - {name: uncordon, type: eviction, config: {action: uncordon}}
+profiles:
+- name: os
+  operational:
+    transitions: [{check: wanted, next: maintenance-required}]
+  maintenance-required:
+    transitions: [{check: wanted, next: in-maintenance, trigger: cordon}]
+  in-maintenance:
+    transitions: [{check: done, next: operational, trigger: uncordon}]
+"""
+
+
+def a_file(folder: Path, text: str) -> Path:
+    """Return a configuration file in `folder`."""
+    file = folder / "maintenance.yaml"
+    file.write_text(text)
+    return file
+
 
 def operating(
     file: Path,

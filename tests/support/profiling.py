@@ -18,6 +18,7 @@ from haulout.budget.line import Line
 from haulout.budget.slots import WITHDRAWN
 from haulout.drain import cordon
 from haulout.history.keeper import Keeper
+from haulout.kinds.notice import MaintenanceNotice
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -25,7 +26,7 @@ from haulout.kube.follow import Selection
 from haulout.kube.objects import Lease, RawObject, object_key
 from haulout.kube.resources import LEASES
 from haulout.profiles import begun, passed, topics
-from haulout.profiles.controller import Controller, Settings, Surroundings
+from haulout.profiles.controller import Controller, Settings
 from haulout.profiles.fitting import Room
 from haulout.profiles.model import Configuration
 from haulout.profiles.plugin import (
@@ -39,6 +40,7 @@ from haulout.profiles.plugin import (
     Workload,
 )
 from haulout.profiles.sights import NodeSights
+from haulout.profiles.stepping import Surroundings
 from haulout.profiles.steps import Sending
 from haulout.profiles.telling import Teller
 from haulout.sandbox.invariants import (
@@ -125,6 +127,11 @@ class Seen(Sights):
         return self._leases.get(object_key(name, namespace))
 
     def pods_on(self, node: str) -> Collection[RawObject]:
+        """Return none."""
+        del node
+        return ()
+
+    def notices(self, node: str) -> Collection[MaintenanceNotice]:
         """Return none."""
         del node
         return ()

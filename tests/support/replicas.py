@@ -10,8 +10,6 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import yaml
-
 from haulout.app.configured import Configured
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
@@ -34,7 +32,7 @@ HOME = "haulout"
 async def a_site(clock: Clock, *nodes: str) -> AsyncIterator[Town]:
     """Yield a cluster in which the operator could run."""
     async with a_town(clock, *nodes) as town:
-        town.put(yaml.safe_load(definition()))
+        town.put(definition())
         for name in (HOME, "default"):
             town.put({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         yield town

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from importlib import resources
 from pathlib import Path
 
 from haulout.core.clock import RealClock
@@ -75,6 +76,14 @@ class Sandbox:
             self.said.append(line.rstrip("\n"))
             self._lines.put(line)
         self._lines.put(None)
+
+
+def a_quiet_scenario(folder: Path) -> str:
+    """Return a file with the default scenario in which nothing happens by itself: hours may pass in seconds."""
+    whole = resources.files("haulout.sandbox.scenarios").joinpath("default.yaml").read_text()
+    file = folder / "quiet.yaml"
+    file.write_text(whole.partition("\ntimeline:")[0] + "\n")
+    return str(file)
 
 
 def left_in(folder: Path) -> list[str]:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from haulout.errors import OutsideError
+from haulout.kinds.notice import MaintenanceNotice
 from haulout.kube.objects import Lease, Node, RawObject
 from haulout.profiles import fitting
 from haulout.profiles.fitting import Room
@@ -70,6 +71,7 @@ class Cluster(Sights):
         self.hypervisors = {it["metadata"]["name"]: it for it in hypervisors}
         self._daemon_sets = list(daemon_sets)
         self.evicted = evicted or {}
+        self.announced: list[MaintenanceNotice] = []
         self.answers: dict[Question, Answer] = {}
         self.asked: list[Question] = []
 
@@ -113,6 +115,10 @@ class Cluster(Sights):
     def nodes_with(self, label: str) -> Collection[NodeSight]:
         """Return the nodes that have a label."""
         return [it for it in self.nodes() if label in it.node.metadata.labels]
+
+    def notices(self, node: str) -> Collection[MaintenanceNotice]:
+        """Return what is announced for a node."""
+        return [it for it in self.announced if it.node == node]
 
     def pods_on(self, node: str) -> Collection[RawObject]:
         """Return the pods on a node."""

@@ -15,7 +15,6 @@ import msgspec
 from haulout.errors import HauloutError
 from haulout.kube.objects import Node
 from haulout.profiles import begun, config, data
-from haulout.profiles.attaching import attached
 from haulout.profiles.config import Registries
 from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
@@ -170,9 +169,7 @@ class Walk:
     def step(self, *, wait: timedelta = MINUTE, **more: Any) -> Result:
         """Take one step and write it; time passes before it."""
         self.now += wait
-        result = step(
-            self.subject(**more), self.configuration.profiles, attached(self.node, self.configuration.profiles)
-        )
+        result = step(self.subject(**more), self.configuration.profiles)
         text = data.revised(self.data, result.entries, result.notified)
         written = {DATA_ANNOTATION: text, begun.ANNOTATION: begun.write(result.pending)}
         self.node = result.draft.labelled({STATE_LABEL: str(result.state)}).annotated(written).node

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
@@ -125,3 +126,20 @@ def test_rendered_objects_have_the_size_of_real_ones() -> None:
     sample = fleet(PODS)
     assert 4_000 < sum(map(len, sample.pods)) / PODS < 9_000
     assert 10_000 < len(sample.nodes[0]) < 15_000
+
+
+def test_a_part_that_is_measured_alone_leaves_the_others_as_they_were() -> None:
+    from report import Section, document
+
+    def measured(*titles: str, hour: int, before: str = "") -> str:
+        sections = [Section(it, "How.", ("What", "Figure"), [("speed", f"{hour}/s")]) for it in titles]
+        at = datetime(2026, 11, 16, hour, tzinfo=UTC)
+        return document(sections, at=at, machine="Machine: ours.", others=0.01, before=before)
+
+    report = measured("One", "Two", "Three", hour=8)
+    again = measured("Two", hour=9, before=report)
+    assert [line for line in again.splitlines() if line.startswith("## ")] == ["## One", "## Two", "## Three"]
+    first, second, third = again.split("\n## ")[1:]
+    assert (first, third) == (report.split("\n## ")[1], report.split("\n## ")[3])
+    assert "9/s" in second
+    assert "Measured on 2026-11-16 09:00 UTC." in second

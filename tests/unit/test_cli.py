@@ -168,6 +168,19 @@ def test_help_and_version_start_without_the_heavy_parts() -> None:
     assert done.stdout.splitlines()[1] == "[]"
 
 
+def test_an_operator_does_not_load_what_few_clusters_need() -> None:
+    """Packages are searched for plugins, and time zones are read, only where a file names some."""
+    script = (
+        "import sys, haulout.cli.operate\n"
+        "from haulout.profiles import default\n"
+        "assert default.configuration().profiles\n"
+        "print(sorted({'importlib.metadata', 'zoneinfo', 'prometheus_client', 'rich'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"
+
+
 def test_python_can_run_it_as_a_module() -> None:
     done = subprocess.run([sys.executable, "-m", "haulout", "--version"], capture_output=True, text=True, check=True)
 

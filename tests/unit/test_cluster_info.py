@@ -88,9 +88,14 @@ Permissions
   ✓ make their namespace           namespaces: create
   ✓ lock nodes                     leases.coordination.k8s.io in medik8s-leases: get, list, watch, create, patch, delete
   ✓ keep the history of nodes      maintenancerecords.haulout.dev: get, list, create, patch, delete
+  ✓ see and keep notices           maintenancenotices.haulout.dev: get, list, watch, create, patch, delete
+  ✓ tell how notices stand         maintenancenotices.haulout.dev/status: patch
+  ✓ predict drains                 maintenancerecords.haulout.dev: watch
   ✓ make a certificate             secrets in shop: create
   ✓ share and renew it             secrets in shop: get, list, watch, patch
   ✓ have it trusted                validatingwebhookconfigurations.admissionregistration.k8s.io: get, list, watch, patch
+  ✓ tell who may read metrics      tokenreviews.authentication.k8s.io: create
+  ✓ tell who may read metrics      subjectaccessreviews.authorization.k8s.io: create
   ✓ lead                           leases.coordination.k8s.io in shop: create
   ✓ tell of evicted pods           events.events.k8s.io: create, patch
   ✓ tell whose pods move           deployments.apps: get
@@ -108,9 +113,9 @@ Permissions
 
 Optional custom resources
   ✓ NodeMaintenance     maintenance on a person's order (on: nodemaintenance.medik8s.io/v1beta1)
-  ✓ MaintenanceNotice   notices from clouds (on: haulout.dev/v1alpha1)
+  ✓ MaintenanceNotice   maintenance that clouds and people announce (on: haulout.dev/v1alpha1)
   - MaintenanceRecord   the history of nodes (off: not installed; `haulout manifests` has it)
-  - MachineMaintenance  replacing OpenShift machines (off: not installed)"""
+  - MachineMaintenance  replacing OpenShift machines (off: not installed; `haulout manifests --machines` has it)"""
     )
 
 

@@ -29,6 +29,13 @@ def test_equal_texts_of_two_nodes_are_one() -> None:
     assert list(map(id, texts(one))) == list(map(id, texts(two)))
 
 
+def test_long_annotations_are_one_only_if_they_are_said_to_be_alike() -> None:
+    compact = compact_nodes(alike=("rules",))
+    one, two = (compact(decoded(name, rules="r" * 1000, note="n" * 1000)) for name in ("n1", "n2"))
+    assert one.metadata.annotations["rules"] is two.metadata.annotations["rules"]
+    assert one.metadata.annotations["note"] is not two.metadata.annotations["note"]
+
+
 def texts(node: Node) -> list[str]:
     """Return what nodes have in common."""
     condition = node.status.conditions[0]

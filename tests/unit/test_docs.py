@@ -41,3 +41,9 @@ def test_every_link_leads_somewhere(page: Path) -> None:
 def test_every_page_is_listed() -> None:
     listed = {target for target, _ in links(DOCS / "README.md")}
     assert [str(it.relative_to(DOCS)) for it in DOCS.rglob("*.md") if it not in listed and it.parent != DOCS] == []
+
+
+def test_every_metric_that_is_spoken_of_is_there() -> None:
+    known = (DOCS / "reference" / "metrics.md").read_text()
+    spoken = {(page, name) for page in PAGES for name in re.findall(r"`(haulout_[a-z_]+[a-z])`", page.read_text())}
+    assert [f"{page.name}: {name}" for page, name in sorted(spoken) if f"`{name}`" not in known] == []

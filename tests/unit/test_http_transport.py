@@ -8,6 +8,7 @@ import random
 import re
 import socket
 import ssl
+import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
@@ -20,12 +21,12 @@ from aiohttp import web
 
 from haulout.core.clock import Clock, RealClock
 from haulout.errors import CredentialsError, GarbledAnswer, KubeError, LeadershipLost, Unreachable
-from haulout.kube.network import http
+from haulout.kube.network import framing, http
 from haulout.kube.network.config import Connection
 from haulout.kube.network.credentials import ANONYMOUS, CertificateFiles, Credentials, Fixed, Identity, TokenFile
 from haulout.kube.network.exec_plugin import ExecPlugin, ExecSpec
 from haulout.kube.network.http import HttpTransport
-from haulout.kube.network.tls import Tls
+from haulout.kube.network.tls import Tls, context_for
 from haulout.kube.transport import Request, Transport
 from support.certificates import Authority, Issued
 
@@ -124,6 +125,26 @@ async def read_request(reader: asyncio.StreamReader) -> bytes:
 
 
 # What arrives
+
+
+async def test_an_answer_of_many_records_of_tls_arrives_whole(world: World) -> None:
+    body = random.Random(1).randbytes(1_000_000)
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(body=body)
+
+    assert (await world.transport(await world.serve(handler)).send(NODES)).body == body
+
+
+def test_no_read_takes_room_for_more_than_a_record_of_tls() -> None:
+    connection = context_for(Tls(AUTHORITY.pem), None, owner="alice").wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO())
+    tracemalloc.start()
+    try:
+        with pytest.raises(ssl.SSLWantReadError):
+            connection.read(1 << 18)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 16
+    finally:
+        tracemalloc.stop()
 
 
 async def test_a_request_arrives_as_it_was_asked(world: World) -> None:
@@ -906,7 +927,7 @@ async def test_an_error_that_does_not_end_is_given_up(world: World) -> None:
 
 
 async def test_a_line_without_end_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(http, "_LONGEST_LINE", 1_000_000)
+    monkeypatch.setattr(framing, "_LONGEST_LINE", 1_000_000)
     chunks = [b"short\nalso\n", *[b"x" * 65536] * 40]
     transport = world.transport(await world.serve(streaming(chunks, then=lambda _: None)))
     seen: list[bytes] = []

@@ -687,6 +687,7 @@ def test_after_a_stall_a_leader_writes_nothing_more(pause: float) -> None:
     async def main(loop: StallingLoop) -> None:
         async with a_world() as world:
             a = world.candidate("a", pause=pause)
+            a.transport.latency = seconds(0.01)
             await world.pass_(7)
             world.candidate("b")
             await world.pass_(7)
@@ -706,7 +707,7 @@ def test_after_a_stall_a_leader_writes_nothing_more(pause: float) -> None:
 # The invariant
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(60))
 def test_never_do_two_lead_whatever_fails(seed: int) -> None:
     """Two to five candidates, faults at random: no two terms' writes interleave, none comes while another holds it."""
 
@@ -730,7 +731,7 @@ def test_never_do_two_lead_whatever_fails(seed: int) -> None:
     on_stalling_loop(main)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(16))
 def test_never_do_two_lead_when_the_lease_is_deleted_under_a_leader_in_trouble(seed: int) -> None:
     """All have seen who held it: one that has not takes a missing lease for a new one, as it must."""
 

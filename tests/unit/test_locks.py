@@ -194,6 +194,14 @@ async def test_acquiring_creates_the_lock_with_its_owner(world: World) -> None:
     }
 
 
+async def test_a_lock_that_looks_new_is_made_by_one_request_and_one_that_is_not_is_found_out(world: World) -> None:
+    await world.acquire(looks_new=True)
+    assert [it.request.method for it in world.transport.requests] == ["POST"]
+    with pytest.raises(LockHeld) as caught:
+        await world.acquire(holder="another", looks_new=True)
+    assert caught.value.holder == US
+
+
 async def test_acquiring_again_renews_and_replaces_the_owner(world: World) -> None:
     await world.acquire(owner=OwnerReference(api_version="v1", kind="Node", name="n1", uid="old"))
     await world.clock.sleep(minutes(30))

@@ -686,6 +686,20 @@ async def test_stats_tell_what_the_queue_holds_and_has_done(work: Recorder) -> N
         )
 
 
+async def test_the_worst_lag_counts_those_that_still_wait_and_is_forgotten_in_time(work: Recorder) -> None:
+    queue = a_queue(work, workers=1)
+    work.takes = 10 * SECOND
+    async with at_work(queue):
+        queue.add("n1")
+        queue.add("n2")
+        await work.clock.sleep(5 * SECOND)
+        assert queue.worst_lag() == 5 * SECOND
+        await work.clock.sleep(MINUTE)
+        assert queue.worst_lag() == 10 * SECOND
+        await work.clock.sleep(HOUR)
+        assert queue.worst_lag() == timedelta()
+
+
 async def test_an_observer_sees_each_run_with_its_lag_length_and_outcome(work: Recorder) -> None:
     seen: list[Run[str]] = []
     queue = a_queue(work, workers=1, observe=seen.append)

@@ -3,7 +3,10 @@
 import ast
 from pathlib import Path
 
-SOURCE = Path(__file__).parents[2] / "src"
+from support.longest import LONGEST
+
+TESTS = Path(__file__).parents[1]
+SOURCE = TESTS.parent / "src"
 
 
 def test_no_task_is_made_that_nobody_holds() -> None:
@@ -21,3 +24,8 @@ def _makes_a_task_on_a_loop(call: ast.expr) -> bool:
     if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "create_task"):
         return False
     return "loop" in ast.unparse(call.func.value)
+
+
+def test_the_files_that_are_begun_first_are_there() -> None:
+    """One that is renamed would be begun whenever, and be waited for in the end."""
+    assert [it for it in LONGEST if not (TESTS / it).is_file()] == []

@@ -52,9 +52,8 @@ def test_a_plain_pod_is_easy_to_move() -> None:
     assert (row.mirror, row.local_storage, row.deleted_at, row.grace_seconds) == (False, False, None, 30)
 
 
-def test_what_rows_share_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rows.Shared, "_LIMIT", 3)
-    shared = rows.Shared()
+def test_what_rows_share_is_bounded() -> None:
+    shared = rows.Shared(limit=3)
     for number in range(100):
         shared(str(number))
     assert len(shared._known) <= 3

@@ -3,9 +3,11 @@
 import asyncio
 import json
 import os
+import re
 import signal
 import socket
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,7 +15,9 @@ import aiohttp
 import pytest
 
 from haulout.cli import main
+from haulout.core.clock import RealClock
 from haulout.errors import TooManyRequests
+from haulout.kinds.notice import MAINTENANCE_NOTICES
 from haulout.kube.client import Client
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.resources import NODES, PODS, Resource
@@ -110,7 +114,7 @@ def test_a_scenario_that_is_not_there_is_answered_with_those_that_are(run: Run) 
     assert (code, out) == (2, "")
     assert err == (
         "haulout: there is no scenario 'defualt', nor a file of that name; did you mean default?; "
-        "there are big, default, rolling, trouble\n"
+        "there are big, default, esx, hub, openshift, rolling, trouble\n"
     )
 
 
@@ -140,9 +144,15 @@ def test_a_port_in_use_is_told_with_what_to_do(run: Run, tmp_path: Path) -> None
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, out, err = run("--sandbox", "--port", str(port))
-    said = f"port {port} is in use by another program; name another with --port, or none to get one that is free"
+    said = f"port {port} is in use by another program; name another with --port, or 0 to get one that is free"
     assert (code, out, err) == (2, "", f"haulout: {said}\n")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_for_clouds_needs_clouds(run: Run) -> None:
+    code, out, err = run("--sandbox", "--scenario", "rolling", "--clouds-port", "0")
+    assert (code, out) == (2, "")
+    assert err.startswith("haulout: --clouds-port: no pool of the scenario rolling says of which cloud it is")
 
 
 def test_a_second_instance_hears_of_the_first(run: Run, tmp_path: Path) -> None:
@@ -165,6 +175,31 @@ def test_a_kubeconfig_that_cannot_be_written_is_told_before_anything_starts(run:
 
 
 # What runs
+
+
+async def announced(client: Client) -> str:
+    """Return the node of the first notice."""
+    found = (await client.list(MAINTENANCE_NOTICES)).items
+    return found[0].status.node_name if found else ""
+
+
+@pytest.mark.real_time
+async def test_what_the_clouds_of_a_sandbox_announce_is_told_and_can_be_seen(tmp_path: Path) -> None:
+    args = ("--nodes", "10", "--pods-per-node", "5", "--speed", "20", "--clouds-port", "0")
+    with sandbox(tmp_path, *args) as running:
+        said = "\n".join(running.said)
+        assert "\n  kubectl get mn  # what the clouds announce" in said
+        address = re.search(r"\nClouds      (http://127\.0\.0\.1:\d+) \(OCI Streaming and Compute, EC2, SQS,", said)
+        node = running.until("OCI will reboot general-").split()[4]
+        assert address is not None
+        form, signed = {"Action": "DescribeInstanceStatus", "Version": "2016-11-15"}, "AWS4-HMAC-SHA256 x"
+        session = aiohttp.ClientSession(headers={"Authorization": signed})
+        async with session, session.post(address[1], data=form) as answer:
+            assert (await answer.text()).count("<instanceId>i-") == 3
+            async with session.get(f"{address[1]}/20160918/instances/ocid1.instance.oc1..none") as refused:
+                assert (await refused.json())["code"] == "NotAuthenticated"
+        async with running.client() as client:
+            await eventually(client.clock, lambda: announced(client), becomes=node, within=timedelta(seconds=20))
 
 
 async def until_blocked(client: Client) -> NodeMaintenance:
@@ -299,6 +334,10 @@ def test_in_a_sandbox_profiles_lead_nodes_from_state_to_state(tmp_path: Path) ->
         nodes = (await client.list(NODES)).items
         return {node.metadata.labels.get("cloud.sap/maintenance-state", "") for node in nodes}
 
+    async def told(session: aiohttp.ClientSession, url: str) -> set[str]:
+        async with session.get(url) as answer:
+            return {it["profiles"][0]["state"] for it in await answer.json()}
+
     with sandbox(tmp_path, "--nodes", "2", "--config", str(file)) as running:
 
         async def look() -> None:
@@ -306,13 +345,15 @@ def test_in_a_sandbox_profiles_lead_nodes_from_state_to_state(tmp_path: Path) ->
                 await eventually(client.clock, lambda: seen(client), becomes={"maintenance-required"})
             url = next(line.split()[1] for line in running.said if line.startswith("Operator"))
             async with aiohttp.ClientSession() as session:
-                async with session.get(url) as answer:
-                    infos = await answer.json()
-                assert {it["profiles"][0]["state"] for it in infos} == {"maintenance-required"}
+                await eventually(RealClock(), lambda: told(session, url), becomes={"maintenance-required"})
                 async with session.get(url.replace("api/v1/info", "metrics")) as answer:
                     numbers = (await answer.text()).splitlines()
                 assert 'haulout_profiles_nodes{profile="default",state="maintenance-required"} 2' in numbers
-                async with session.get(url.replace("api/v1/info", "")) as answer:
+                page = next(line.split()[1] for line in running.said if line.startswith("Dashboard"))
+                async with session.get(page) as answer:
                     assert (answer.status, "<title>Haulout" in await answer.text()) == (200, True)
+                stuck = "default: no transition leads out of maintenance-required"
+                async with session.get(f"{page}api/v2/nodes?state=planned") as answer:
+                    assert [it["why"] for it in (await answer.json())["nodes"]] == [stuck] * 2
 
         asyncio.run(look())

@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from haulout.core import icalendar, walltime
-from haulout.core.icalendar import Busy
+from haulout.core.busy import Busy
 from haulout.core.walltime import TICK
 from haulout.core.windows import HORIZON, Closed, Open, Timetable, Weekly, openness
 

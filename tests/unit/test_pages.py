@@ -1,11 +1,10 @@
 """Pages are followed as a reader follows them."""
 
-import os
 from pathlib import Path
 
 import pytest
 
-from support.doc_commands import Command, Reader, commands, shows
+from support.pages import Command, Reader, Shell, commands, shows
 
 PAGE = """
 Text.
@@ -45,7 +44,7 @@ def test_lines_must_come_in_their_order_and_others_may_come_between(wanted: list
 
 
 def test_a_command_that_fails_or_shows_something_else_fails_the_page(tmp_path: Path) -> None:
-    reader = Reader(tmp_path, {"PATH": os.environ["PATH"]})
+    reader = Reader(Shell(tmp_path))
     reader.follow(
         "```console background\n$ sh -c 'echo up; exec sleep 60'\nup\n```\n```console stop\n$ echo down\ndown\n```\n"
     )
@@ -53,3 +52,21 @@ def test_a_command_that_fails_or_shows_something_else_fails_the_page(tmp_path: P
         reader.follow("```console\n$ false\n```\n")
     with pytest.raises(AssertionError, match="The page shows:\ntwo"):
         reader.follow("```console\n$ echo one\ntwo\n```\n")
+
+
+def test_words_that_the_reader_replaces_are_filled_in(tmp_path: Path) -> None:
+    shell = Shell(tmp_path)
+    assert shell.run("echo run REGISTRY/haulout", fills={"REGISTRY": "example"}) == "run example/haulout\n"
+    assert shell.run("haulout version").startswith("haulout ")
+
+
+def test_a_command_may_be_given_lines_and_is_not_taken_for_them() -> None:
+    page = "```console\n$ cat <<EOF\none\nEOF\n$ one\n```\n"
+    assert list(commands(page)) == [Command("cat <<EOF\none\nEOF"), Command("one")]
+
+
+def test_what_is_exported_stays_so_and_a_block_may_be_about_failing(tmp_path: Path) -> None:
+    reader = Reader(Shell(tmp_path))
+    reader.follow('```console\n$ export A=~/a B="$PWD"\n$ echo $A $B\n…/a /…\n```\n```console fails\n$ false\n```\n')
+    with pytest.raises(AssertionError, match="ended with code 0"):
+        reader.follow("```console fails\n$ true\n```\n")

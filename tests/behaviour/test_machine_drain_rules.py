@@ -1,0 +1,133 @@
+"""MachineDrainRules and the drain label of pods, whoever drains: an order, a profile."""
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from haulout.kinds.clusterapi import DRAIN, DRAIN_RULES
+from haulout.kube.objects import RawObject
+from support.builders import a_pod
+from support.clusters import ClusterPlan, Plans
+from support.live import LiveCluster
+from support.maintaining import entitled, invariants, operate, order, phase, status, succeeded
+from support.profiled import attach, operating, state
+
+PROFILE = """
+intervals:
+  requeue: 60s
+instances:
+  check:
+  - {type: hasLabel, name: wanted, config: {key: patch}}
+  trigger:
+  - {type: eviction, name: cordon, config: {action: cordon}}
+  - {type: eviction, name: drain, config: {action: drain}}
+profiles:
+- name: os
+  operational:
+    transitions:
+    - {check: wanted, next: maintenance-required}
+  maintenance-required:
+    transitions:
+    - {check: wanted, trigger: cordon && drain, next: in-maintenance}
+"""
+SHOP_LABELS = {"kubernetes.io/metadata.name": "shop"}
+
+
+def about(app: str) -> list[RawObject]:
+    return [{"selector": {"matchLabels": {"app": app}}, "namespaceSelector": {"matchLabels": SHOP_LABELS}}]
+
+
+async def carry(cluster: LiveCluster, *rules: RawObject) -> None:
+    """Have node n1 carry these rules, as the hub would write them."""
+    text = msgspec.json.encode({"rules": rules}).decode() if rules else None
+    await cluster.change("nodes", "n1", metadata={"annotations": {DRAIN_RULES: text}})
+
+
+def waited_for(cluster: LiveCluster) -> dict[str, str]:
+    return {it["pod"]: it["reason"] for it in status(cluster).get("blockers", ())}
+
+
+def on_n1(*names: str, **labels: str) -> list[Any]:
+    return [a_pod(f"shop/{name}", on="n1", labels={"app": name} | labels) for name in names]
+
+
+def a_plan(a_cluster: Plans) -> ClusterPlan:
+    return entitled(a_cluster()).with_nodes(2).upholding(*invariants())
+
+
+async def test_pods_leave_in_the_order_of_the_rules_and_those_that_are_skipped_stay(a_cluster: Plans) -> None:
+    pods = on_n1("web", "db", "cache", "vault") + on_n1("pinned", **{DRAIN: "skip"})
+    async with a_plan(a_cluster).with_objects(*pods).running() as cluster:
+        await carry(
+            cluster,
+            {"name": "10-web", "behavior": "Drain", "order": -1, "pods": about("web")},
+            {"name": "20-db", "behavior": "Drain", "order": 5, "pods": about("db")},
+            {"name": "30-vault", "behavior": "Skip", "pods": about("vault")},
+        )
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        assert cluster.pods_on("n1") == ["shop/pinned", "shop/vault"]
+        told = [it.key for it in cluster.history if it.key.startswith("shop/") and _was_told(it.before, it.after)]
+        assert told == ["shop/web", "shop/cache", "shop/db"]
+        left = [it.key for it in cluster.history if it.kind.plural == "pods" and it.after is None]
+        assert left == told
+
+
+async def test_a_pod_that_is_to_finish_is_waited_for_until_the_rule_is_gone(a_cluster: Plans) -> None:
+    async with a_plan(a_cluster).with_objects(*on_n1("batch", "web")).running() as cluster:
+        await carry(cluster, {"name": "jobs", "behavior": "WaitCompleted", "pods": about("batch")})
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await cluster.eventually(lambda: cluster.pods_on("n1"), becomes=["shop/batch"])
+        await cluster.eventually(
+            lambda: waited_for(cluster),
+            becomes={"shop/batch": "MachineDrainRule jobs lets it run until it has finished by itself"},
+        )
+        assert phase(cluster) == "Running"
+        await carry(cluster)
+        await succeeded(cluster)
+        assert cluster.pods_on("n1") == []
+
+
+async def test_rules_that_cannot_be_read_hold_up_pods_until_they_are_repaired(a_cluster: Plans) -> None:
+    async with a_plan(a_cluster).with_objects(*on_n1("web", "odd")).running() as cluster:
+        await carry(cluster, {"name": "odd", "behavior": "Explode", "pods": about("odd")})
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await cluster.eventually(lambda: cluster.pods_on("n1"), becomes=["shop/odd"])
+        await cluster.eventually(
+            lambda: waited_for(cluster),
+            becomes={
+                "shop/odd": "MachineDrainRule odd says something about it that cannot be read: "
+                "behavior: found 'Explode', expected one of Drain, Skip, WaitCompleted"
+            },
+        )
+        await carry(cluster, {"name": "odd", "behavior": "Skip", "pods": about("odd")})
+        await succeeded(cluster)
+        assert cluster.pods_on("n1") == ["shop/odd"]
+
+
+async def test_profiles_keep_to_them_too(a_cluster: Plans, tmp_path: Path) -> None:
+    file = tmp_path / "maintenance.yaml"
+    file.write_text(PROFILE)
+    async with entitled(a_cluster()).with_nodes(2).with_objects(*on_n1("batch", "vault", "web")).running() as cluster:
+        keeps_vault = {"name": "vault", "behavior": "Skip", "pods": about("vault")}
+        await carry(cluster, keeps_vault, {"name": "jobs", "behavior": "WaitCompleted", "pods": about("batch")})
+        cluster.run(operating(file))
+        await attach(cluster, "n1", "os")
+        await cluster.change("nodes", "n1", metadata={"labels": {"patch": "yes"}})
+        await cluster.eventually(lambda: cluster.pods_on("n1"), becomes=["shop/batch", "shop/vault"])
+        await cluster.pass_time(seconds=2)
+        assert state(cluster, "n1") != "in-maintenance"
+        await carry(cluster, keeps_vault)
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes="in-maintenance")
+        assert cluster.pods_on("n1") == ["shop/vault"]
+
+
+def _was_told(before: RawObject | None, after: RawObject | None) -> bool:
+    """Tell whether a write is the one with which a pod was told to go."""
+    if before is None or after is None or after["kind"] != "Pod":
+        return False
+    return "deletionTimestamp" in after["metadata"] and "deletionTimestamp" not in before["metadata"]

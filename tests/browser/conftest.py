@@ -1,0 +1,153 @@
+"""A browser, and pages in it that must not complain.
+
+Every page that a test opens is listened to: an error on its console, a script that breaks, a request that fails and
+what the content security policy forbids fail the test, unless it says that it expects that (`expecting`).
+
+`--pictures` has the tests that make pictures write them to docs/pictures; `--show` has a person see the browser.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Literal
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, expect, sync_playwright
+
+from haulout.web.api.shapes import Fleet, Shape, Summary
+from support.canned import Canned, canned
+from support.canned_data import a_fleet, a_health, a_summary
+
+PICTURES = Path(__file__).parents[2] / "docs" / "pictures"
+
+Width = Literal["phone", "desktop"]
+Theme = Literal["light", "dark"]
+_PATIENCE = 15_000  # milliseconds: a machine that does much else is slow, not wrong
+_SIZES = {"phone": {"width": 390, "height": 844}, "desktop": {"width": 1440, "height": 900}}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--pictures", action="store_true", help="write pictures of pages to docs/pictures")
+    parser.addoption("--show", action="store_true", help="show the browser")
+
+
+@pytest.fixture(scope="session")
+def playwright() -> Iterator[Playwright]:
+    expect.set_options(timeout=_PATIENCE)
+    with sync_playwright() as it:
+        yield it
+
+
+@pytest.fixture(scope="session")
+def browser(playwright: Playwright, pytestconfig: pytest.Config) -> Iterator[Browser]:
+    path = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        pytest.skip("there is no chromium: apt install chromium, or name one by the variable CHROMIUM")
+    found = playwright.chromium.launch(
+        executable_path=path, headless=not pytestconfig.getoption("--show"), args=["--no-sandbox", "--disable-gpu"]
+    )
+    yield found
+    found.close()
+
+
+@dataclass
+class Pages:
+    """Opens pages, and keeps what they complain about."""
+
+    browser: Browser
+    complaints: list[str] = field(default_factory=list)
+    expected: list[str] = field(default_factory=list)
+
+    def open(
+        self, url: str, *, width: Width = "desktop", theme: Theme = "light", frozen_at: datetime | None = None
+    ) -> Page:
+        """Return a page of its own, as for a person who was never here; `frozen_at`: its clock stands still."""
+        context = self.browser.new_context(
+            viewport=_SIZES[width],
+            color_scheme=theme,
+            reduced_motion="reduce",
+            has_touch=width == "phone",
+            is_mobile=width == "phone",
+            locale="en-GB",
+            timezone_id="UTC",
+        )
+        page = context.new_page()
+        page.set_default_timeout(_PATIENCE)
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.complaints.append(f"script: {error}"))
+        if frozen_at is not None:
+            page.clock.install(time=frozen_at)
+            page.clock.pause_at(frozen_at + timedelta(seconds=1))
+        page.goto(url)
+        return page
+
+    def expecting(self, *parts: str) -> None:
+        """Have complaints with one of these texts in them not count."""
+        self.expected += parts
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"}:
+            self.complaints.append(f"console: {message.text}")
+
+    def check(self) -> None:
+        """Fail if something was complained about."""
+        assert [it for it in self.complaints if not any(part in it for part in self.expected)] == []
+
+
+Serve = Callable[..., Canned]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    """Return how an API with these nodes is had until the end of the test: `serve(fleet, summary=…, **answers)`."""
+    with ExitStack() as stack:
+
+        def enter(fleet: Fleet, summary: Summary | None = None, **answers: Shape) -> Canned:
+            return stack.enter_context(canned(Canned.of(fleet, summary or a_summary(fleet), **answers)))
+
+        yield enter
+
+
+@pytest.fixture
+def pages(browser: Browser, serve: Serve) -> Iterator[Pages]:  # noqa: ARG001 - pages are closed before what serves them
+    """Return how pages are opened."""
+    found = Pages(browser)
+    yield found
+    for context in browser.contexts:
+        context.close()
+    found.check()
+
+
+@pytest.fixture
+def api(serve: Serve) -> Canned:
+    """Return an API that knows 60 nodes in all states."""
+    return serve(a_fleet(), health=a_health())
+
+
+@pytest.fixture
+def picture(pytestconfig: pytest.Config) -> Callable[[Page, str], None]:
+    """Return how a picture of a page is kept in docs/pictures; without `--pictures` there is none to be made."""
+    if not pytestconfig.getoption("--pictures"):
+        pytest.skip("pictures are made with --pictures")
+
+    def keep(page: Page, name: str) -> None:
+        PICTURES.mkdir(exist_ok=True)
+        page.screenshot(path=PICTURES / f"{name}.png", animations="disabled", caret="hide")
+
+    return keep
+
+
+@pytest.fixture
+def accessible() -> Callable[[Page], None]:
+    """Return how a page is checked for what keeps people out."""
+
+    def check(page: Page) -> None:
+        results = Axe().run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]})
+        assert results.violations_count == 0, results.generate_report()
+
+    return check

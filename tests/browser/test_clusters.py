@@ -1,0 +1,248 @@
+"""The clusters of a hub: at a glance, in full, and what to type."""
+
+from collections.abc import Callable
+
+import pytest
+from msgspec import structs
+from playwright.sync_api import Locator, Page, expect
+
+from browser.conftest import Pages, Serve, Theme, Width
+from haulout.hub.standing import MachineStanding, Reach
+from haulout.web.api.shapes import ClusterList, ClusterReach, Fleet
+from support.canned import Canned
+from support.canned_clusters import a_cluster_tile, a_hub_summary, some_clusters
+from support.canned_data import NOW, a_health
+
+_NO_NODES = Fleet(revision="1", total=0, nodes=())
+_EVIL = '<img src=x onerror="document.title=1">"\'><script>alert(1)</script>'
+
+
+def served(serve: Serve, clusters: ClusterList) -> Canned:
+    return serve(_NO_NODES, a_hub_summary(clusters), clusters=clusters, health=a_health())
+
+
+@pytest.fixture
+def hub(serve: Serve) -> Canned:
+    """Return an API of a hub with eleven clusters."""
+    return served(serve, some_clusters())
+
+
+def opened(pages: Pages, hub: Canned, query: str = "", *, width: Width = "desktop", theme: Theme = "light") -> Page:
+    page = pages.open(f"{hub.dashboard}#/clusters{query}", width=width, theme=theme)
+    expect(page.locator(".cluster-tile").first).to_be_visible()
+    return page
+
+
+def tile(page: Page, key: str) -> Locator:
+    return page.locator(f".cluster-tile[data-key='{key}']")
+
+
+def test_a_hub_begins_with_its_clusters_and_has_no_page_about_nodes(pages: Pages, hub: Canned) -> None:
+    page = pages.open(hub.dashboard)
+    expect(page.get_by_role("heading", level=1)).to_contain_text("Clusters")
+    expect(page.get_by_role("navigation", name="Pages", exact=True).get_by_role("link")).to_have_text(
+        ["Clusters", "Health"]
+    )
+    expect(page).to_have_url(f"{hub.dashboard}#/clusters")
+    assert "nodes" not in hub.asked
+    page.goto(f"{hub.dashboard}#/timeline")
+    expect(page).to_have_url(f"{hub.dashboard}#/clusters")
+    page.keyboard.press("g")
+    page.keyboard.press("h")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Health")
+    page.keyboard.press("g")
+    page.keyboard.press("c")
+    expect(page.get_by_role("heading", level=1)).to_contain_text("11 clusters")
+
+
+def test_an_operator_that_is_no_hub_has_no_clusters(pages: Pages, api: Canned) -> None:
+    page = pages.open(f"{api.dashboard}#/clusters")
+    expect(page).to_have_url(f"{api.dashboard}#/fleet")
+    expect(page.get_by_role("link", name="Clusters")).to_have_count(0)
+    assert "clusters" not in api.asked
+
+
+def test_each_tells_at_a_glance_whether_it_is_reached_in_maintenance_or_waits(pages: Pages, hub: Canned) -> None:
+    page = opened(pages, hub)
+    for key, *words in (
+        ("bank/prod", "Waiting", "2 of 2 clusters are in maintenance: shop/prod-eu, shop/prod-us"),
+        ("bank/stage", "Unreachable", "In maintenance", "connection refused (for 17 min)"),
+        ("shop/prod-eu", "In maintenance", "2 under way", "waits for approve-deletion"),
+        ("edge/store-07", "Connecting"),
+        ("edge/store-04", "Being deleted"),
+        ("edge/store-01", "Idle", "9 of 11 Machines enabled", "v1.36.3"),
+    ):
+        for word in words:
+            expect(tile(page, key)).to_contain_text(word)
+    expect(page.locator(".clusters-group h2")).to_have_text(["bank2", "edge5", "shop4"])
+    budgets = page.get_by_role("region", name="Clusters in maintenance at once")
+    expect(budgets.get_by_role("meter").first).to_have_accessible_name("Budget all clusters: 2 of 2 used")
+    expect(budgets).to_contain_text("In line: bank/prod")
+
+
+def test_a_cluster_opens_by_keyboard_to_its_machines_and_what_to_type(pages: Pages, hub: Canned) -> None:
+    page = opened(pages, hub)
+    toggle = page.get_by_role("button", name="shop/prod-eu: in maintenance")
+    toggle.focus()
+    page.keyboard.press("Enter")
+    expect(toggle).to_have_attribute("aria-expanded", "true")
+    expect(toggle).to_be_focused()
+    expect(page).to_have_url(f"{hub.dashboard}#/clusters?open=shop/prod-eu")
+    machine = page.locator(".machine").filter(has_text="prod-eu-md-0-4qhzn").first
+    for text in (
+        "Deletion",
+        "Not approved yet",
+        "asked for 12 min ago",
+        "limit of the wait: in 4",
+        "maintenance-state",
+    ):
+        expect(machine).to_contain_text(text)
+    expect(machine.get_by_label("Approve it by hand")).to_have_text(
+        "kubectl --kubeconfig shop-prod-eu.kubeconfig label node prod-eu-md-0-4qhzn "
+        "runtime-extension-maintenance-controller.cloud.sap/approve-deletion=true"
+    )
+    page.get_by_text("Commands for the cluster").click()
+    expect(page.get_by_label("Get its kubeconfig, and try it")).to_contain_text("get secret prod-eu-kubeconfig")
+    toggle.click()
+    expect(page.locator(".machine")).to_have_count(0)
+
+
+def test_arrows_lead_from_cluster_to_cluster(pages: Pages, hub: Canned) -> None:
+    page = opened(pages, hub)
+    page.get_by_role("button", name="edge/store-01").focus()
+    for key, name in (("ArrowRight", "edge/store-02"), ("ArrowDown", "edge/store-11"), ("ArrowUp", "edge/store-02")):
+        page.keyboard.press(key)
+        expect(page.get_by_role("button", name=name)).to_be_focused()
+    page.keyboard.press("Home")
+    expect(page.get_by_role("button", name="bank/prod")).to_be_focused()
+
+
+def test_what_narrows_them_is_in_the_address(pages: Pages, hub: Canned) -> None:
+    page = opened(pages, hub)
+    page.get_by_role("button", name="In maintenance 3").click()
+    expect(page).to_have_url(f"{hub.dashboard}#/clusters?state=in-maintenance")
+    expect(page.locator(".cluster-tile")).to_have_count(3)
+    page.get_by_label("Namespace").select_option("shop")
+    expect(page.locator(".total")).to_have_text("2 of 11 clusters")
+    page.get_by_role("button", name="Clear").click()
+    page.get_by_role("button", name="In maintenance").first.click()
+    page.keyboard.press("/")
+    page.keyboard.type("md-1-BB41x approve")
+    expect(page.locator(".cluster-tile")).to_have_count(1)
+    page.get_by_label("Search clusters").fill("nothing like it")
+    expect(page.get_by_text("No cluster is like that")).to_be_visible()
+    page.get_by_role("button", name="Show all clusters").click()
+    expect(page.locator(".cluster-tile")).to_have_count(11)
+
+
+def test_a_link_from_the_budget_opens_who_has_it(pages: Pages, hub: Canned) -> None:
+    page = opened(pages, hub)
+    page.get_by_role("link", name="bank/prod").first.click()
+    expect(page.locator(".cluster-tile")).to_have_count(1)
+    expect(page.locator(".machine")).to_contain_text("waits for the budget across clusters")
+
+
+def test_changes_are_shown_as_they_happen_and_what_is_open_stays_so(pages: Pages, hub: Canned) -> None:
+    page = opened(pages, hub, "?open=shop/prod-us")
+    page.get_by_role("button", name="shop/prod-us").focus()
+    machine = MachineStanding(name="prod-us-md-1-bb41x", is_approved=True, reason="approved a moment ago")
+    hub.change_clusters(
+        a_cluster_tile("shop/prod-us", active=(machine,)),
+        a_cluster_tile("bank/stage", reach=Reach.CONNECTED, reason="", active=()),
+        a_cluster_tile("bank/new"),
+        gone=("edge/store-04",),
+    )
+    expect(page.locator(".machine")).to_contain_text("approved a moment ago")
+    expect(page.get_by_role("button", name="shop/prod-us")).to_be_focused()
+    expect(tile(page, "bank/stage")).to_contain_text("Idle")
+    expect(page.locator(".clusters-group").first.locator(".cluster-name")).to_have_text(["new", "prod", "stage"])
+    expect(page.locator(".clusters-group h2")).to_have_text(["bank3", "edge4", "shop4"])
+    expect(page.get_by_text("Needs a look")).to_have_count(0)
+
+
+def test_where_each_namespace_has_one_cluster_they_stand_together_with_their_namespaces(
+    pages: Pages, serve: Serve
+) -> None:
+    tiles = tuple(a_cluster_tile(f"team-{it}/prod") for it in "abc")
+    page = opened(pages, served(serve, ClusterList(revision="1", total=3, clusters=tiles)))
+    expect(page.locator(".clusters-group h2")).to_have_count(0)
+    expect(page.locator(".cluster-name")).to_have_text(["team-a/prod", "team-b/prod", "team-c/prod"])
+
+
+def test_hostile_text_is_shown_as_it_is(pages: Pages, serve: Serve) -> None:
+    machine = MachineStanding(name=_EVIL, node=_EVIL, reason=_EVIL)
+    evil = a_cluster_tile(f"a/{_EVIL}", active=(machine,), waits_for=_EVIL, server=_EVIL, version=_EVIL, reason=_EVIL)
+    lost = structs.replace(evil, key=f"b/{_EVIL}", reach=ClusterReach.UNREACHABLE)
+    page = opened(pages, served(serve, ClusterList(revision="1", total=2, clusters=(evil, lost))))
+    for toggle in page.locator(".cluster-toggle").all():
+        toggle.click()
+    expect(page.locator(".machine")).to_have_count(2)
+    expect(page.locator(".machine").first).to_contain_text("<script>alert(1)</script>")
+    assert page.locator("main img, main script").count() == 0
+
+
+def test_without_clusters_it_says_how_one_comes(pages: Pages, serve: Serve) -> None:
+    page = pages.open(served(serve, ClusterList(revision="1", total=0, clusters=())).dashboard)
+    expect(page.get_by_text("There are no clusters")).to_be_visible()
+    expect(page.locator(".command")).to_contain_text("runtime-extension-maintenance-controller.cloud.sap/enabled=true")
+
+
+def test_a_hub_that_does_not_answer_is_told_and_can_be_asked_again(pages: Pages, hub: Canned) -> None:
+    pages.expecting("503")
+    hub.fail("clusters", 503, "nobody leads")
+    page = pages.open(f"{hub.dashboard}#/clusters")
+    expect(page.get_by_text("nobody leads").first).to_be_visible()
+    hub.mend()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.locator(".cluster-tile")).to_have_count(11)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", ["desktop", "phone"])
+def test_everybody_can_use_it(
+    pages: Pages, hub: Canned, accessible: Callable[[Page], None], *, width: Width, theme: Theme
+) -> None:
+    page = opened(pages, hub, "?open=shop/prod-eu,bank/stage", width=width, theme=theme)
+    accessible(page)
+    wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+    assert wide == 0, "nothing is wider than the page"
+
+
+def test_two_hundred_clusters_are_fluid(pages: Pages, serve: Serve) -> None:
+    """What counts is the time that the page's thread worked, which is the same on a machine that is busy."""
+    clusters = some_clusters(200)
+    hub = served(serve, clusters)
+    page = opened(pages, hub)
+    expect(page.locator(".cluster-tile")).to_have_count(200)
+    session = page.context.new_cdp_session(page)
+    session.send("Performance.enable", {"timeDomain": "threadTicks"})
+    for number in range(10):
+        hub.change_clusters(*(structs.replace(it, nodes=500 + number) for it in clusters.clusters[:50]))
+        expect(tile(page, clusters.clusters[49].key)).to_contain_text(f"{500 + number} nodes")
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    worked = float(next(metric["value"] for metric in metrics if metric["name"] == "TaskDuration"))
+    assert worked / 10 < 0.15
+    page.keyboard.press("/")
+    page.keyboard.type("cluster-123")
+    expect(page.locator("h1")).to_contain_text("1 of 200 clusters")
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "width", "theme"),
+    [("clusters", "?open=shop/prod-eu", "desktop", "light"), ("clusters-phone", "", "phone", "dark")],
+)
+def test_pictures(
+    pages: Pages,
+    hub: Canned,
+    picture: Callable[[Page, str], None],
+    *,
+    name: str,
+    where: str,
+    width: Width,
+    theme: Theme,
+) -> None:
+    page = pages.open(f"{hub.dashboard}#/clusters{where}", width=width, theme=theme, frozen_at=NOW)
+    expect(page.locator(".connection")).to_have_attribute("data-state", "live")
+    page.clock.run_for(100)
+    expect(page.locator(".cluster-tile").first).to_be_visible()
+    picture(page, name)

@@ -1,0 +1,68 @@
+"""The documentation as a site, from files: no server, no network."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import get_args
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from browser.conftest import Pages, Theme, Width
+from docsite.building import build
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return the address of the site."""
+    folder = tmp_path_factory.mktemp("made") / "site"
+    assert build(ROOT, folder).problems == []
+    return folder.as_uri()
+
+
+@pytest.mark.parametrize("width", get_args(Width))
+@pytest.mark.parametrize("theme", get_args(Theme))
+@pytest.mark.parametrize("name", ["index", "quickstart", "reference/plugins", "operations/troubleshooting"])
+def test_nobody_is_kept_out(
+    pages: Pages, site: str, accessible: Callable[[Page], None], name: str, theme: Theme, width: Width
+) -> None:
+    page = pages.open(f"{site}/{name}.html", theme=theme, width=width)
+    pages.check()
+    pages.expecting("XMLHttpRequest", "preload assets", "ERR_FAILED")  # the checker asks for the style, which is a file
+    accessible(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_the_search_finds_pages_by_several_words_and_leads_there_by_keys(pages: Pages, site: str) -> None:
+    page = pages.open(f"{site}/how-to/drain-a-node.html")
+    page.keyboard.press("/")
+    page.keyboard.type("drain policy")
+    expect(page.locator("#found a").first).to_contain_text("Drain policies")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    expect(page.locator("h1")).to_have_text("Drain policies")
+
+
+def test_a_search_without_an_answer_says_so(pages: Pages, site: str) -> None:
+    page = pages.open(f"{site}/index.html")
+    page.locator("#search").fill("xyzzy")
+    expect(page.locator("#found")).to_contain_text("Nothing has all of these words.")
+    page.keyboard.press("Escape")
+    expect(page.locator("#found")).to_be_hidden()
+
+
+def test_light_and_dark_are_kept(pages: Pages, site: str) -> None:
+    page = pages.open(f"{site}/index.html")
+    page.locator("#theme").click()
+    page.goto(f"{site}/quickstart.html")
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_on_a_phone_the_pages_are_behind_a_button(pages: Pages, site: str) -> None:
+    page = pages.open(f"{site}/quickstart.html", width="phone")
+    expect(page.locator("#pages")).to_be_hidden()
+    page.locator("#menu").click()
+    page.locator("#pages summary", has_text="Reference").click()
+    page.locator("#pages a", has_text="metrics").first.click()
+    expect(page.locator("h1")).to_have_text("Metrics")

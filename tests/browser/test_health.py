@@ -1,0 +1,94 @@
+"""How the operator is doing."""
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from playwright.sync_api import Page, expect
+
+from browser.conftest import Pages, Theme, Width
+from haulout.web.api.shapes import CallHealth
+from support.canned import Canned
+from support.canned_data import LEADER, a_health
+
+
+@pytest.mark.parametrize("width", ["phone", "desktop"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_it_keeps_nobody_out(
+    pages: Pages, api: Canned, accessible: Callable[[Page], None], *, width: Width, theme: Theme
+) -> None:
+    page = pages.open(f"{api.dashboard}#/health", width=width, theme=theme)
+    expect(page.get_by_role("heading", name="Watches")).to_be_visible()
+    accessible(page)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_it_says_who_leads_and_what_is_not_well_before_what_is(pages: Pages, api: Canned) -> None:
+    page = pages.open(f"{api.dashboard}#/health")
+    expect(page.locator(".figures")).to_contain_text(f"{LEADER} for 2 d 3 h")
+    parts = page.locator(".card", has=page.get_by_role("heading", name="Parts"))
+    expect(parts).to_contain_text("1 of 4 not well")
+    expect(parts.locator("tbody tr").first).to_contain_text("source awsAccessDenied: sqs:ReceiveMessage6 min ago")
+    watches = page.locator(".card", has=page.get_by_role("heading", name="Watches"))
+    expect(watches.locator("tbody tr").nth(0)).to_contain_text("403: the service account may not watch them")
+    expect(watches.locator("tbody tr").nth(1)).to_contain_text("shop/cart: spec.maxUnavailable")
+
+
+def test_it_is_looked_at_again_and_again(pages: Pages, api: Canned) -> None:
+    page = pages.open("about:blank")
+    page.clock.install()
+    page.goto(f"{api.dashboard}#/health")
+    expect(page.locator(".figures")).to_contain_text("Viewers3")
+    api.answers["health"] = msgspec.structs.replace(a_health(), viewers=4)
+    page.clock.run_for(5_500)
+    expect(page.locator(".figures")).to_contain_text("Viewers4")
+    page.get_by_role("link", name="Fleet", exact=True).first.click()
+    expect(page.locator("h1")).to_contain_text("Fleet")
+    asked = api.asked.count("health")
+    page.clock.run_for(20_000)
+    assert api.asked.count("health") == asked
+
+
+def test_what_cannot_be_loaded_says_why_and_can_be_tried_again(pages: Pages, api: Canned) -> None:
+    pages.expecting("503")
+    api.fail("health", 503, "nobody leads")
+    page = pages.open(f"{api.dashboard}#/health")
+    expect(page.get_by_text("This could not be loaded")).to_be_visible()
+    expect(page.locator(".failure")).to_contain_text("nobody leads")
+    api.mend()
+    page.get_by_role("button", name="Try again").click()
+    expect(page.get_by_role("heading", name="Watches")).to_be_visible()
+
+
+def test_nothing_wrong_is_told_as_such(pages: Pages, api: Canned) -> None:
+    api.answers["health"] = msgspec.structs.replace(a_health(), troubles=())
+    page = pages.open(f"{api.dashboard}#/health")
+    expect(page.get_by_text("Nothing went wrong")).to_be_visible()
+
+
+def test_a_long_table_is_cut_and_stays_whole_once_somebody_wanted_all_of_it(pages: Pages, api: Canned) -> None:
+    calls = tuple(CallHealth(verb="get", resource=f"things{index}", count=index) for index in range(25))
+    api.answers["health"] = msgspec.structs.replace(a_health(), calls=calls)
+    page = pages.open(f"{api.dashboard}#/health")
+    rows = page.locator(".card", has=page.get_by_role("heading", name="Calls to the API server")).locator("tbody tr")
+    expect(rows).to_have_count(10)
+    page.get_by_role("button", name="All 25").click()
+    expect(rows).to_have_count(25)
+    api.answers["health"] = msgspec.structs.replace(a_health(), calls=calls, viewers=9)
+    page.get_by_role("button", name="Look again").click()
+    expect(page.locator(".figures")).to_contain_text("Viewers9")
+    expect(rows).to_have_count(25)
+
+
+def test_what_somebody_reads_or_marks_is_not_taken_away(pages: Pages, api: Canned) -> None:
+    page = pages.open(f"{api.dashboard}#/health")
+    page.get_by_role("region", name="Watches").last.focus()
+    api.answers["health"] = msgspec.structs.replace(a_health(), viewers=9)
+    page.evaluate("getSelection().selectAllChildren(document.querySelector('.figures'))")
+    with page.expect_response("**/health"):
+        page.get_by_role("button", name="Look again").evaluate("it => it.click()")
+    assert "Viewers3" in page.locator(".figures").inner_text().replace("\n", "")
+    page.evaluate("getSelection().removeAllRanges()")
+    page.get_by_role("button", name="Look again").evaluate("it => it.click()")
+    expect(page.locator(".figures")).to_contain_text("Viewers9")
+    expect(page.get_by_role("region", name="Watches").last).to_be_focused()

@@ -1,0 +1,100 @@
+"""Somebody logs in: to the dashboard of a whole operator in its sandbox, where they act and log out."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from browser.conftest import Pages, Serve, Theme, Width
+from haulout.web.api.shapes import AuthMode, Session
+from support.canned_data import a_fleet
+
+
+@pytest.fixture
+def operator(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """Run one; yield where its dashboard is, and a token for it."""
+    command = [sys.executable, "-m", "haulout", "run", "--sandbox", "--nodes", "6", "--dashboard-auth", "token"]
+    command += ["--write-kubeconfig", str(tmp_path / "kubeconfig")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        said = ""
+        for line in process.stdout:
+            said += line
+            if "Ready after" in line:
+                break
+        found = re.search(r"Dashboard +(\S+)\n", said), re.search(r"Token +(\S+) ", said)
+        assert all(found), said
+        yield tuple(it[1] for it in found if it)  # type: ignore[misc] # both are there
+        process.terminate()
+
+
+def test_who_logs_in_sees_the_fleet_acts_and_logs_out(pages: Pages, operator: tuple[str, str]) -> None:
+    url, token = operator
+    pages.expected += ["401 (Unauthorized)"]  # before they log in
+    page = pages.open(f"{url}static/")
+    dialog = page.get_by_role("dialog", name="Log in")
+    expect(dialog).to_contain_text("This dashboard wants to know who looks.")
+    field = dialog.get_by_label("A token of Kubernetes")
+    field.fill("wrong")
+    dialog.get_by_role("button", name="Log in").click()
+    expect(dialog.get_by_role("alert")).to_have_text("the API server does not know this token")
+    field.fill(token)
+    field.press("Enter")
+    expect(page.locator("h1")).to_contain_text("6 nodes")
+    assert page.evaluate("document.cookie") == ""
+    page.goto(f"{url}static/#/nodes/general-01")
+    page.get_by_role("button", name=re.compile("Keep maintenance off|Hold")).first.click()
+    page.get_by_role("dialog").get_by_label("Reason").fill("a migration")
+    page.get_by_role("dialog").locator("button[type=submit]").click()
+    expect(page.get_by_role("dialog")).to_contain_text("general-01 is held: no new maintenance begins on it.")
+    page.get_by_role("dialog").get_by_role("button", name="Close").click()
+    page.get_by_role("button", name="Log out").click()
+    expect(page.get_by_role("dialog", name="Log in")).to_be_visible()
+    page.close()
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", ["phone", "desktop"])
+def test_everybody_can_log_in(
+    pages: Pages, serve: Serve, accessible: Callable[[Page], None], width: Width, theme: Theme
+) -> None:
+    there = serve(a_fleet(), session=Session(mode=AuthMode.TOKEN))
+    for path in ("summary", "nodes", "notices", "events"):
+        there.fail(path, 401, "log in first")
+    pages.expected += ["401 (Unauthorized)"]
+
+    page = pages.open(there.dashboard, width=width, theme=theme)
+
+    dialog = page.get_by_role("dialog", name="Log in")
+    expect(dialog.get_by_label("A token of Kubernetes")).to_be_focused()
+    accessible(page)
+    room, box = page.viewport_size, dialog.bounding_box()
+    assert room is not None
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= room["width"]
+    page.keyboard.press("Escape")
+    expect(dialog).to_have_count(0)
+    page.get_by_role("button", name="Log in").click()
+    expect(dialog).to_be_visible()
+
+
+def test_whoever_is_not_known_yet_is_not_asked_for_again_and_again(pages: Pages, serve: Serve) -> None:
+    """A page behind the dialog waits for them; it does not ask the operator the same every few seconds."""
+    there = serve(a_fleet(), session=Session(mode=AuthMode.TOKEN))
+    for path in ("summary", "nodes", "notices", "events"):
+        there.fail(path, 401, "log in first")
+    pages.expected += ["401 (Unauthorized)"]
+    page = pages.open(there.dashboard, frozen_at=datetime(2026, 1, 1, tzinfo=UTC))
+    expect(page.get_by_role("dialog", name="Log in")).to_be_visible()
+
+    for _ in range(10):
+        page.clock.run_for(6_000)
+        page.evaluate("fetch('../api/v2/session').then((it) => it.text())")  # what was asked before has arrived by then
+
+    assert there.asked.count("events") <= 3

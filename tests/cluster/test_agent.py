@@ -1,0 +1,260 @@
+"""Agents on a real API server: each with a token that is bound to its pod, as a kubelet gives it one.
+
+There are no kubelets, so no pod runs; an agent is a process of this machine instead, with the token of such a pod.
+"""
+
+import asyncio
+import json
+import os
+import random
+import socket
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from aiohttp import web
+
+from controlplane import ControlPlane
+from haulout.app import daemon, manifests
+from haulout.core.clock import RealClock
+from haulout.errors import Forbidden, Invalid, Unauthorized
+from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Stage
+from haulout.kube.client import Client
+from haulout.kube.network import config
+from haulout.kube.network.lean import lean_transport
+from haulout.kube.objects import RawObject
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import NODES
+from haulout.notices.sources.fetching import over_http
+from haulout.sandbox.clouds.answering import answering
+from haulout.sandbox.clouds.azure import AzureCloud, front
+from support.eventually import eventually
+
+pytestmark = pytest.mark.real_time
+
+HOME = "haulout"
+MOST_KB = 35 * 1024
+_PATIENCE = 200  # calls of kubectl
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[ControlPlane]:
+    """Yield a control plane with all that agents need, and a pod of an agent on each of two nodes."""
+    with ControlPlane() as cluster:
+        home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
+        objects = [*manifests.definitions(), home, *daemon.everything("haulout:test", HOME)]
+        objects += [it for node in ("n1", "n2") for it in (_node(node), _pod(node))]
+        cluster.kubectl("apply", "-f", "-", input=manifests.as_yaml(objects))
+        cluster.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        _wait_for_the_policy(cluster)
+        yield cluster
+
+
+def _wait_for_the_policy(cluster: ControlPlane) -> None:
+    """Return when the server goes by the policy, which it does a second or more after it has taken it."""
+    someone = f"--as=system:serviceaccount:{HOME}:{daemon.NAME}"
+    body = json.dumps(a_notice("azure-nobody", nodeName="n1"))
+    for _ in range(_PATIENCE):
+        said = cluster.kubectl("create", "--dry-run=server", "-f", "-", someone, input=body, check=False).stderr
+        if "does not say on which node" in said:
+            return
+    raise AssertionError(f"the policy does not hold anybody: {said}")
+
+
+def _node(name: str) -> RawObject:
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}}
+
+
+def _pod(node: str) -> RawObject:
+    (container,) = daemon.daemon_set(image="haulout:test", namespace=HOME)["spec"]["template"]["spec"]["containers"]
+    spec = {"serviceAccountName": daemon.NAME, "nodeName": node, "containers": [container]}
+    metadata = {"name": f"agent-{node}", "namespace": HOME}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def kubeconfig(site: ControlPlane, folder: Path, node: str = "") -> Path:
+    """Return a kubeconfig with a token of an agent; without a node, one that no pod has."""
+    bound = ("--bound-object-kind=Pod", f"--bound-object-name=agent-{node}") if node else ()
+    token = site.kubectl("create", "token", daemon.NAME, "-n", HOME, *bound).stdout.strip()
+    (folder / "token").write_text(token)
+    written = yaml.safe_load(site.kubeconfig().read_text())
+    written["users"][0]["user"] = {"tokenFile": str(folder / "token")}
+    file = folder / f"kubeconfig-{node}"
+    file.write_text(yaml.safe_dump(written))
+    return file
+
+
+@asynccontextmanager
+async def a_client(site: ControlPlane, folder: Path, node: str) -> AsyncIterator[Client]:
+    """Yield the client that an agent has."""
+    clock = RealClock()
+    connection = config.load(kubeconfig=str(await asyncio.to_thread(kubeconfig, site, folder, node)), clock=clock)
+    transport = lean_transport(connection, clock=clock, user_agent="test")
+    client = Client(transport, clock=clock, random=random.Random(1))
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def a_notice(name: str, **spec: object) -> RawObject:
+    return {
+        "apiVersion": MAINTENANCE_NOTICES.api_version,
+        "kind": MAINTENANCE_NOTICES.kind,
+        "metadata": {"name": name},
+        "spec": {"source": "azure", "kind": "Reboot", "stage": "Scheduled", **spec},
+    }
+
+
+async def test_an_agent_writes_the_notices_of_its_own_node(site: ControlPlane, tmp_path: Path) -> None:
+    async with a_client(site, tmp_path, "n1") as client:
+        await client.create(MAINTENANCE_NOTICES, a_notice("azure-own", nodeName="n1"))
+        change = merge_patch({"spec": {"stage": "Started"}})
+        assert (await client.patch(MAINTENANCE_NOTICES, "azure-own", change)).spec.stage == Stage.STARTED
+        found = await client.list(MAINTENANCE_NOTICES, fields="spec.nodeName=n1")
+        assert "azure-own" in [it.name for it in found.items]
+
+
+@pytest.mark.parametrize(
+    ("body", "why"),
+    [
+        (a_notice("azure-x", nodeName="n2"), "of its own node, which is n1"),
+        (a_notice("azure-x", providerID="azure:///n2"), "of its own node, which is n1"),
+        (a_notice("aws-x", nodeName="n1", source="aws"), "of the sources azure, gcp only"),
+        (a_notice("oci-x", nodeName="n1"), "of the sources azure, gcp only"),
+    ],
+)
+async def test_an_agent_writes_no_notice_of_others(
+    site: ControlPlane, tmp_path: Path, body: RawObject, why: str
+) -> None:
+    async with a_client(site, tmp_path, "n1") as client:
+        with pytest.raises((Forbidden, Invalid), match=why):
+            await client.create(MAINTENANCE_NOTICES, body)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"spec": {"stage": "Ended"}}, {"metadata": {"annotations": {"a": "b"}}}, {"spec": {"nodeName": "n1"}}],
+)
+async def test_an_agent_changes_no_notice_of_others(site: ControlPlane, tmp_path: Path, change: dict[str, Any]) -> None:
+    others = json.dumps(a_notice("azure-others", nodeName="n2"))
+    await asyncio.to_thread(site.kubectl, "apply", "-f", "-", input=others)
+    async with a_client(site, tmp_path, "n1") as client:
+        with pytest.raises((Forbidden, Invalid), match=r"(own node, which is|is not about) n1"):
+            await client.patch(MAINTENANCE_NOTICES, "azure-others", merge_patch(change))
+
+
+async def test_an_agent_does_not_hand_a_notice_to_another_node(site: ControlPlane, tmp_path: Path) -> None:
+    async with a_client(site, tmp_path, "n1") as client:
+        await client.create(MAINTENANCE_NOTICES, a_notice("azure-handed", nodeName="n1"))
+        with pytest.raises((Forbidden, Invalid), match="of its own node, which is n1"):
+            await client.patch(MAINTENANCE_NOTICES, "azure-handed", merge_patch({"spec": {"nodeName": "n2"}}))
+
+
+async def test_a_token_that_no_pod_has_writes_nothing(site: ControlPlane, tmp_path: Path) -> None:
+    async with a_client(site, tmp_path, "") as client:
+        with pytest.raises((Forbidden, Invalid), match="does not say on which node"):
+            await client.create(MAINTENANCE_NOTICES, a_notice("azure-nobody", nodeName="n1"))
+
+
+async def test_an_agent_may_do_nothing_else(site: ControlPlane, tmp_path: Path) -> None:
+    async with a_client(site, tmp_path, "n1") as client:
+        await client.create(MAINTENANCE_NOTICES, a_notice("azure-kept", nodeName="n1"))
+        status = merge_patch({"status": {"phase": "Completed"}})
+        for forbidden in (
+            client.delete(MAINTENANCE_NOTICES, "azure-kept"),
+            client.patch(MAINTENANCE_NOTICES, "azure-kept", status, subresource="status"),
+            client.list(NODES),
+        ):
+            with pytest.raises(Forbidden):
+                await forbidden
+
+
+async def test_others_are_not_held_by_the_policy(site: ControlPlane) -> None:
+    body = json.dumps(a_notice("ticket-1", source="ticket", nodeName="n2"))
+    await asyncio.to_thread(site.kubectl, "apply", "-f", "-", input=body)
+
+
+@asynccontextmanager
+async def an_agent(
+    file: Path, cloud: AzureCloud, machine: str, *, metrics: int
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run an agent as a process, with a stand-in of Azure's metadata service."""
+    app = web.Application()
+    front.mount(app, cloud)
+    async with answering(app, socket.create_server(("127.0.0.1", 0))) as port:
+        place = f"http://127.0.0.1:{port}{front.PREFIX}/{machine}"
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "haulout", "agent", "--kubeconfig", str(file), "--log-format=text"),
+            env={
+                **os.environ,
+                "NODE_NAME": "n1",
+                "HAULOUT_AZURE_METADATA": place,
+                "HAULOUT_AGENT_METRICS_PORT": str(metrics),
+            },
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            yield process
+        finally:
+            if process.returncode is None:
+                process.kill()
+            await process.communicate()
+
+
+async def test_a_whole_agent_is_small_and_tells_what_azure_tells(site: ControlPlane, tmp_path: Path) -> None:
+    clock = RealClock()
+    cloud = AzureCloud(clock)
+    cloud.launch("vmss_1")
+    file = await asyncio.to_thread(kubeconfig, site, tmp_path, "n1")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        metrics = free.getsockname()[1]
+    async with (
+        an_agent(file, cloud, "vmss_1", metrics=metrics) as process,
+        a_client(site, tmp_path, "n1") as client,
+    ):
+
+        async def stages() -> list[str]:
+            return [it.spec.stage for it in await _notices(client)]
+
+        start = (datetime.now(UTC) + timedelta(hours=1)).replace(microsecond=0)  # noqa: TID251 - of a real process
+        event = cloud.schedule(["vmss_1"], "Reboot", start=start)
+        within = timedelta(minutes=1)
+        await eventually(clock, stages, becomes=[Stage.SCHEDULED], within=within)
+        (notice,) = await _notices(client)
+        assert (notice.spec.node_name, notice.spec.start) == ("n1", start)
+        cloud.begin(event)
+        await eventually(clock, stages, becomes=[Stage.STARTED], within=within)
+        cloud.finish(event)
+        await eventually(clock, stages, becomes=[Stage.ENDED], within=within)
+        page = await over_http(f"http://127.0.0.1:{metrics}")("GET", "/metrics", headers={})
+        assert b'haulout_agent_up{cloud="azure"} 1\n' in page.body
+        assert b'haulout_agent_notices_written_total{cloud="azure"} ' in page.body
+        assert _resident_kb(process.pid) <= MOST_KB
+        process.terminate()
+        _, said = await process.communicate()
+        assert process.returncode == 0
+        assert "the agent ends" in said.decode()
+        assert "WARN" not in said.decode()
+
+
+async def _notices(client: Client) -> list[MaintenanceNotice]:
+    found = await client.list(MAINTENANCE_NOTICES, fields="spec.nodeName=n1")
+    return [it for it in found.items if it.spec.notice_id.endswith("/vmss_1")]
+
+
+def _resident_kb(pid: int) -> int:
+    said = Path(f"/proc/{pid}/status").read_text()
+    return int(next(it for it in said.splitlines() if it.startswith("VmRSS:")).split()[1])
+
+
+async def test_a_token_that_is_refused_is_told(site: ControlPlane, tmp_path: Path) -> None:
+    async with a_client(site, tmp_path, "n1") as client:
+        (tmp_path / "token").write_text("refused")
+        with pytest.raises(Unauthorized):
+            await client.list(MAINTENANCE_NOTICES)

@@ -1,0 +1,62 @@
+"""The page "Coming from aws-node-termination-handler", command by command, with a model of AWS and boto3.
+
+The handler is imitated by what it would leave: its Deployment, a message in its queue, and a node that it has drained.
+"""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from haulout.core.clock import RealClock
+from haulout.kube.objects import RawObject
+from haulout.sandbox.clouds.aws import AwsCloud
+from haulout.sandbox.clouds.aws.front import serving
+from support.builders import a_node, a_workload
+from support.pages import Reader, Shell
+from support.serving import HOST, answering, create
+
+PAGE = Path(__file__).parents[2] / "docs" / "migrating" / "aws-node-termination-handler.md"
+HANDLER = "aws-node-termination-handler"
+QUEUE = "https://sqs.eu-west-1.amazonaws.com/111122223333/maintenance"
+
+pytestmark = pytest.mark.real_time
+
+
+def left_behind(shell: Shell, cloud: AwsCloud, *, endpoint: str) -> tuple[str, str]:
+    """Leave the cluster as the handler leaves it; return the instances of which something is announced."""
+    planned, taken, drained = (cloud.launch(tags={f"{HANDLER}/managed": ""}) for _ in range(3))
+    cloud.schedule(planned, start=cloud.clock.now() + timedelta(days=3), silent=True)
+    cloud.interrupt(taken)
+    said = {
+        "ENABLE_SQS_TERMINATION_DRAINING": "true",
+        "QUEUE_URL": QUEUE,
+        "AWS_ENDPOINT": endpoint,
+        "MANAGED_TAG": f"{HANDLER}/managed",
+        "WEBHOOK_TEMPLATE": '{"text": "two words"}',
+    }
+    env: list[RawObject] = [{"name": name, "value": value} for name, value in said.items()]
+    env.append({"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}})
+    container = {"name": HANDLER, "image": "example/handler", "env": env}
+    template = {"metadata": {"labels": {"app": HANDLER}}, "spec": {"containers": [container]}}
+    deployment = a_workload("Deployment", HANDLER, template=template).in_namespace("kube-system")
+    nodes = [
+        a_node(f"n{number}").with_spec(providerID=f"aws:///eu-west-1a/{instance}").ready()
+        for number, instance in enumerate((planned, taken, drained), start=1)
+    ]
+    nodes[2] = nodes[2].cordoned()
+    create(shell, [*nodes, deployment])
+    return planned, taken
+
+
+def test_each_command_of_the_page_does_what_it_says(shell: Shell) -> None:
+    pytest.importorskip("boto3")
+    cloud = AwsCloud(RealClock(), realm="page")
+    with answering(lambda: serving(cloud, host=HOST)) as endpoint:
+        instances = left_behind(shell, cloud, endpoint=endpoint)
+        shell.export(AWS_ACCESS_KEY_ID="example", AWS_SECRET_ACCESS_KEY="example")
+        Reader(shell).follow(PAGE.read_text())
+    found = shell.run("kubectl get mn -o jsonpath='{.items[*].spec.providerID}'").split()
+    assert sorted(found) == sorted(instances)
+    assert cloud.queue.messages == []
+    assert "SchedulingDisabled" in shell.run("kubectl get node n3")

@@ -1,0 +1,149 @@
+"""The dashboard on a real API server: its tokens, its RBAC, its impersonation and its audit log.
+
+The operator runs as the service account of the manifests, with what they grant and nothing else.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from controlplane import ControlPlane
+from haulout.app.exposing import exposed
+from haulout.app.vitals import Vitals
+from haulout.cli.connect import connect
+from haulout.kube.objects import RawObject
+from haulout.web.api.shapes import AuthMode
+from haulout.web.auth.permissions import ACTOR, VIEWER
+from haulout.web.auth.settings import AccessSettings
+from haulout.web.listening import Address
+from support.builders import a_node
+
+pytestmark = pytest.mark.real_time
+
+LOCAL = "127.0.0.1"
+POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
+ROBOT = "system:serviceaccount:haulout:robot"
+OPERATOR = "system:serviceaccount:haulout:haulout"
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPlane, Path]]:
+    """Run one of its own, which writes down who did what: roles and their names are the cluster's."""
+    folder = tmp_path_factory.mktemp("audit")
+    (folder / "policy.yaml").write_text(yaml.safe_dump(POLICY))
+    flags = [f"--audit-policy-file={folder / 'policy.yaml'}", f"--audit-log-path={folder / 'log'}"]
+    with ControlPlane(users={"olga": ("ops",), "sam": ()}, apiserver_flags=flags) as found:
+        found.kubectl("apply", "-f", "-", input=manifests("narrow"))
+        found.kubectl("create", "-f", "-", input=json.dumps(a_node("n1")))
+        for name in ("robot", "viewer"):
+            found.kubectl("create", "serviceaccount", name, "-n", "haulout")
+        bind = "create", "clusterrolebinding"
+        found.kubectl(*bind, "viewers", f"--clusterrole={VIEWER}", "--serviceaccount=haulout:viewer")
+        found.kubectl(*bind, "actors", f"--clusterrole={ACTOR}", "--group=ops", "--serviceaccount=haulout:robot")
+        yield found, folder / "log"
+
+
+def manifests(acts: str, *kinds: str) -> str:
+    """Return what is applied, of these kinds if any are named; but for the webhook, which nobody would answer here."""
+    options = ["--image", "example/haulout", "--dashboard-auth", "token", "--dashboard-acts", acts]
+    command = [sys.executable, "-m", "haulout", "manifests", *options]
+    printed = yaml.safe_load_all(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    wanted = [it for it in printed if not it["kind"].endswith("WebhookConfiguration")]
+    return yaml.safe_dump_all(it for it in wanted if not kinds or it["kind"] in kinds)
+
+
+class Dashboard:
+    """What people ask."""
+
+    def __init__(self, session: aiohttp.ClientSession, port: int) -> None:
+        self._session = session
+        self._base = f"http://{LOCAL}:{port}/api/v2"
+
+    async def ask(self, path: str, token: str, act: RawObject | None = None) -> tuple[int, Any]:
+        """Ask, or have something done."""
+        method = "GET" if act is None else "POST"
+        headers = {"Authorization": f"Bearer {token}"}
+        async with self._session.request(method, f"{self._base}{path}", headers=headers, json=act) as answer:
+            return answer.status, await answer.json()
+
+    async def offered(self, token: str) -> tuple[bool, list[str]]:
+        """Return whether somebody may look, and what they may do."""
+        _, session = await self.ask("/session", token)
+        return session.get("mayRead", False), session.get("acts", [])
+
+
+@asynccontextmanager
+async def served(plane: ControlPlane, folder: Path) -> AsyncIterator[Dashboard]:
+    """Serve the dashboard as the operator's service account."""
+    config = yaml.safe_load(plane.kubeconfig(namespace="haulout").read_text())
+    config["users"][0]["user"] = {"token": token_of(plane, "haulout")}
+    (folder / "kubeconfig").write_text(yaml.safe_dump(config))
+    access = AccessSettings(mode=AuthMode.TOKEN)
+    async with connect(kubeconfig=str(folder / "kubeconfig"), context=None) as session:
+        serving = exposed(
+            session.client, Vitals(), at=Address(0, LOCAL), namespace="haulout", identity="x_1", access=access
+        )
+        async with serving as port, aiohttp.ClientSession() as asking:
+            yield Dashboard(asking, port)
+
+
+def token_of(plane: ControlPlane, account: str) -> str:
+    return plane.kubectl("create", "token", account, "-n", "haulout").stdout.strip()
+
+
+def audited(log: Path, resource: str, verb: str) -> list[tuple[str, str, int]]:
+    """Return who did something to objects of a kind, in whose name, and with what status."""
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    return [
+        (it["user"]["username"], it.get("impersonatedUser", {}).get("username", ""), it["responseStatus"]["code"])
+        for it in lines
+        if it["verb"] == verb
+        and it.get("objectRef", {}).get("resource") == resource
+        and it["stage"] == "ResponseComplete"
+    ]
+
+
+@pytest.mark.parametrize("acts", ["narrow", "wide"])
+async def test_the_api_server_decides_who_looks_and_who_acts_and_writes_down_both_names(
+    plane: tuple[ControlPlane, Path], tmp_path: Path, acts: str
+) -> None:
+    cluster, log = plane
+    await asyncio.to_thread(cluster.kubectl, "apply", "-f", "-", input=manifests(acts, "ClusterRole"))
+    robot, viewer = await asyncio.gather(*(asyncio.to_thread(token_of, cluster, it) for it in ("robot", "viewer")))
+    olga, sam = cluster.token("olga"), cluster.token("sam")
+    start, cancel = {"act": "start", "node": "n1"}, {"act": "cancel", "maintenance": "n1"}
+    async with served(cluster, tmp_path) as dashboard:
+        everything = True, ["approve", "hold", "release", "start", "cancel"]
+        assert await dashboard.offered(olga) == everything
+        assert await dashboard.offered(robot) == everything
+        assert await dashboard.offered(viewer) == (True, [])
+        assert await dashboard.offered(sam) == (False, [])
+        assert (await dashboard.ask("/summary", sam))[0] == 403
+        assert (await dashboard.ask("/summary", "nobody"))[0] == 401
+        assert (await dashboard.ask("/summary", viewer))[0] == 200
+
+        assert (await dashboard.ask("/acts", sam, start))[0] == 403
+        status, refused = await dashboard.ask("/acts", viewer, start)
+        assert status == 403
+        assert "haulout:viewer may not do this" in refused["error"]
+
+        assert (await dashboard.ask("/acts", olga, start))[0] == 200
+        made = json.loads(cluster.kubectl("get", "nodemaintenance", "n1", "-o", "json", "--show-managed-fields").stdout)
+        assert [it["manager"] for it in made["metadata"]["managedFields"]] == ["haulout-dashboard"]
+        assert (await dashboard.ask("/acts", robot, cancel))[0] == 200
+    created, deleted = audited(log, "nodemaintenances", "create"), audited(log, "nodemaintenances", "delete")
+    assert created[-1] == (OPERATOR, "olga", 201)
+    assert deleted[-1] == (OPERATOR, ROBOT, 200)
+    record = json.loads(cluster.kubectl("get", "mr", "n1", "-o", "json").stdout)
+    assert [(it["by"], it["result"]) for it in record["entries"]][-2:] == [("olga", "ordered"), (ROBOT, "cancelled")]
+    told = cluster.kubectl("get", "events", "-n", "default", "-o", "jsonpath={.items[*].message}").stdout
+    assert "olga, from the dashboard: Maintenance of n1 is ordered." in told

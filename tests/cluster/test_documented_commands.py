@@ -1,0 +1,111 @@
+"""All commands that are anywhere in the documentation, and in no page that is followed, on a sandbox.
+
+They are run one by one, page by page, on one sandbox with an operator at work, and must succeed. What they would show
+is on the page of each command and in its own tests.
+"""
+
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from controlplane import ControlPlane
+from support.clone import a_shell, install, order, page, without_webhook
+from support.documented import Documented, documented, everywhere
+from support.pages import Shell
+from support.sandboxes import Sandbox, sandbox
+
+# Nodes of the pages, and those that stand for them: each may be drained.
+FILLS = {
+    "REGISTRY/haulout:TAG": "registry.example.com/haulout:1",
+    "…": "example",
+    "NODE": "general-12",
+    "n1": "general-09",
+    "n2": "general-10",
+    "b1": "general-11",
+    "gpu1": "large-01",
+    "oci-e1": "e1",
+}
+# What a reader may have, and this machine may lack.
+FOREIGN = ("curl", "jq")
+ENDLESS = re.compile(r"^haulout (run|maintenance-controller)|^make run")
+
+pytestmark = pytest.mark.real_time
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sandbox]:
+    """Yield a sandbox with an operator at work, for all pages."""
+    with sandbox(tmp_path_factory.mktemp("home")) as running:
+        yield running
+
+
+RUN = [it for it in everywhere() if not (it.is_followed or it.is_synopsis or it.reason)]
+
+
+@pytest.mark.parametrize("name", sorted({it.page for it in RUN}))
+def test_commands_in_the_text_work(name: str, played: Sandbox, control_plane: ControlPlane, tmp_path: Path) -> None:
+    shell = a_shell(tmp_path, control_plane, kubeconfig=played.kubeconfig)
+    prepare(shell, name)
+    for command in documented(name, page(name)):
+        if command in RUN:
+            run(shell, command, played)
+
+
+def prepare(shell: Shell, name: str) -> None:
+    """Have what a page speaks of, whatever the page before has done."""
+    if any("-n haulout" in it.text or "clusterrole" in it.text for it in RUN if it.page == name):
+        install(shell)
+    else:
+        without_webhook(shell)
+    shell.run("kubectl -n haulout delete configmap haulout-profiles haulout-clouds --ignore-not-found")
+    (shell.folder / "aws.env").write_text("QUEUE_URL=https://sqs.eu-west-1.amazonaws.com/1/maintenance\n")
+    scenario = re.search(r"```yaml\n(description.*?)```", page("docs/reference/sandbox-scenarios.md"), re.DOTALL)
+    assert scenario
+    (shell.folder / "storm.yaml").write_text(scenario[1])
+    if name.endswith(("budget.md", "why.md")):
+        order(shell, "patch-general-10", "general-10")
+    if name.endswith("business-hours.md"):
+        shell.run("kubectl -n haulout apply -f - <<EOF\n" + LEASE + "EOF")
+    if name.endswith("/machine-maintenance.md"):
+        shell.run("kubectl create namespace openshift-machine-api")
+    if name.endswith("/kubernikus.md"):
+        (shell.folder / "kubernikus.yaml").write_text(page(name).partition("```yaml\n")[2].partition("```")[0])
+    if name.endswith("notice-timing.md"):
+        shell.run("kubectl apply -f - <<EOF\n" + NOTICE + "EOF")
+
+
+LEASE = "apiVersion: coordination.k8s.io/v1\nkind: Lease\nmetadata: {name: business-hours-0}\n"
+NOTICE = """apiVersion: haulout.dev/v1alpha1
+kind: MaintenanceNotice
+metadata: {name: e1}
+spec: {nodeName: general-13, source: people, kind: Reboot, start: "2040-01-01T00:00:00Z"}
+"""
+
+
+def run(shell: Shell, command: Documented, played: Sandbox) -> None:
+    """Run a command; what goes on for ever is ended when it has said something."""
+    text = command.text
+    if any(re.search(rf"\b{it} ", text) and not shutil.which(it) for it in FOREIGN):
+        return
+    for word, value in FILLS.items():
+        text = re.sub(rf"\b{word}\b" if word.isalnum() else re.escape(word), value, text)
+    if ENDLESS.match(text):
+        with ExitStack() as until:
+            shell.export(KUBECONFIG=str(played.kubeconfig))
+            log = until.enter_context(shell.running(text.replace("make run", "haulout run --sandbox")))
+            shell.run(f"for i in $(seq 600); do test -s '{log}' && exit; sleep 0.1; done; exit 1")
+        return
+    if "--watch" in text or text.startswith("curl -sN"):
+        text = f"timeout -s INT 2 {text} || test $? -eq 124"
+    if text.startswith("haulout top") and "--from" not in text:  # it would look for a pod, and none runs a container
+        text = text.replace("haulout top", f"haulout top --from {address(played)}")
+    shell.run(text.replace("http://127.0.0.1:8080", address(played)))
+
+
+def address(played: Sandbox) -> str:
+    """Return where the operator of the sandbox answers: another port, if that of the pages was taken."""
+    return next(line.split()[-1].rstrip("/") for line in played.said if line.startswith("Dashboard"))

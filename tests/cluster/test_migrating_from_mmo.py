@@ -1,0 +1,128 @@
+"""The page "Coming from the Machine Maintenance Operator", command by command, where that one was at work.
+
+It was stopped with one record that is done and one that is still to do. Its definition is the old one, as far as a
+server of today takes it. The Machine API is a stand-in.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controlplane import ControlPlane, find
+from haulout.core.clock import Clock
+from haulout.kinds.machinemaintenance import MACHINE_MAINTENANCES, NAMESPACE
+from haulout.kube.objects import RawObject
+from haulout.sandbox.openshift import definitions
+from support.clusters import ClusterPlan, a_cluster
+from support.kubectl import served
+from support.live import LiveCluster
+from support.openshift import machine_api, machines, with_machine_set
+from support.pages import Shell, commands
+from support.replacing import completed, flag, order
+
+PAGE = Path(__file__).parents[2] / "docs/migrating/machine-maintenance-operator.md"
+OLD = "machine-maintenance-operator"
+Site = Callable[[Clock, Path], AbstractAsyncContextManager[tuple[LiveCluster, Shell]]]
+
+pytestmark = pytest.mark.real_time
+
+
+def old_definition() -> RawObject:
+    """Return the definition that the other operator installs, in the version that servers take today."""
+    text = {"type": "string"}
+    fields = dict.fromkeys(("eventcode", "eventid", "machineid", "machinelink"), text)
+    spec = {
+        "type": "object",
+        "required": ["machineid", "machinelink", "maintenancescheduled"],
+        "properties": {**fields, "maintenancescheduled": {"type": "boolean"}},
+    }
+    properties = {"spec": spec, "status": {"type": "object"}}
+    version = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
+    }
+    kind, plural = MACHINE_MAINTENANCES.kind, MACHINE_MAINTENANCES.plural
+    names = {"kind": kind, "listKind": f"{kind}List", "plural": plural, "singular": "machinemaintenance"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{MACHINE_MAINTENANCES.group}"},
+        "spec": {"group": MACHINE_MAINTENANCES.group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+def old_operator() -> RawObject:
+    """Return what runs of the other operator."""
+    labels = {"name": OLD}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": OLD, "image": "example/old"}]}}
+    spec = {"replicas": 1, "selector": {"matchLabels": labels}, "template": template}
+    meta = {"name": OLD, "namespace": NAMESPACE}
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": meta, "spec": spec}
+
+
+def before(plan: ClusterPlan) -> ClusterPlan:
+    """Return a cluster of OpenShift in which the other operator is installed."""
+    for definition in (*definitions(), old_definition()):
+        plan = plan.with_definition(definition)
+    return plan
+
+
+@asynccontextmanager
+async def on_the_sandbox(clock: Clock, folder: Path) -> AsyncIterator[tuple[LiveCluster, Shell]]:
+    """Have the sandbox, and a reader's shell."""
+    async with before(a_cluster(clock)).on_the_sandbox() as cluster, served(cluster.cluster.api, folder) as kubeconfig:
+        yield cluster, Shell(folder, kubeconfig=kubeconfig, kubectl=find().path("kubectl"))
+
+
+@asynccontextmanager
+async def on_a_real_one(clock: Clock, folder: Path) -> AsyncIterator[tuple[LiveCluster, Shell]]:
+    """Have a control plane for this test alone: it is about what there is one of in a cluster."""
+    with ControlPlane() as plane:
+        plane.start_controllers()
+        async with before(a_cluster(clock, control_plane=plane)).running() as cluster:
+            yield cluster, Shell(folder, kubeconfig=plane.kubeconfig(), kubectl=plane.assets.path("kubectl"))
+
+
+async def replicas(shell: Shell, where: str) -> int:
+    namespace, name = where.split("/")
+    found = await asyncio.to_thread(shell.run, f"kubectl -n {namespace} get deployment {name} -o yaml")
+    return int(yaml.safe_load(found)["spec"]["replicas"])
+
+
+@pytest.mark.parametrize("site", [on_the_sandbox, on_a_real_one])
+async def test_the_page_is_followed_command_by_command(site: Site, clock: Clock, tmp_path: Path) -> None:
+    steps = [it.text for it in commands(PAGE.read_text())]
+    start = steps.index("haulout run")
+    in_cluster, look = steps[start + 1], steps[start + 2]
+    async with site(clock, tmp_path) as (cluster, shell), machine_api(cluster):
+        done, still, kept = await with_machine_set(cluster, "workers", replicas=3)
+        await cluster.create(old_operator())
+        await order(cluster, done, maintenancescheduled=True)
+        await order(cluster, still, eventcode="instance-stop", eventid="instance-event-1")
+        for command in steps[:start]:
+            said = await asyncio.to_thread(shell.run, command)
+            if "custom-columns" in command:
+                rows = [line.split() for line in said.splitlines()[1:]]
+                assert sorted(rows) == sorted([[f"mm-{done}", done, "true"], [f"mm-{still}", still, "false"]])
+        assert await replicas(shell, f"{NAMESPACE}/{OLD}") == 0
+        with shell.running("haulout run"):
+            await completed(cluster, still)
+            assert flag(cluster, still)
+            table = await asyncio.to_thread(shell.run, look)
+            (row,) = [line.split() for line in table.splitlines() if line.startswith(f"mm-{still} ")]
+            assert "Completed" in row
+            await cluster.eventually(lambda: len(machines(cluster)), becomes=3)
+            assert {done, kept} <= set(machines(cluster))
+        applied = await asyncio.to_thread(shell.run, in_cluster, fills={"REGISTRY/haulout:TAG": "example/haulout:1"})
+        assert "deployment.apps/haulout created" in applied
+        for command in steps[start + 3 :]:
+            await asyncio.to_thread(shell.run, command)
+        assert await replicas(shell, f"{NAMESPACE}/{OLD}") == 1
+        assert await replicas(shell, "haulout/haulout") == 0

@@ -1,0 +1,177 @@
+"""The dashboard's files and an API whose answers a test decides: for pages, without an operator behind them.
+
+    with canned(Canned.of(a_fleet())) as there:
+        page.goto(there.dashboard)
+        there.change(tile)                      # an event of the stream, and what is answered from now on
+        there.answers["timeline"] = Timeline(…) # any address below /api/v2/
+        there.fail("nodes", 503, "nobody leads")
+        there.cut()                             # all streams end
+
+Files come as the operator serves them, so that what a content security policy forbids fails here too.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+
+import msgspec
+from aiohttp import web
+
+from haulout.web.api.assets import add_assets
+from haulout.web.api.shapes import (
+    AuthMode,
+    ClusterList,
+    ClustersChanged,
+    ClusterTile,
+    Fleet,
+    Hello,
+    Mode,
+    NodesChanged,
+    NoticeList,
+    NoticesChanged,
+    Problem,
+    Session,
+    Shape,
+    Summary,
+    Tile,
+)
+from haulout.web.listening import listening
+from support.serving import HOST, aside
+
+
+@dataclass
+class Canned:
+    """What is answered, and to whom changes are told. Made and used by the test's thread."""
+
+    answers: dict[str, Shape | Callable[[web.Request], Shape]]
+    address: str = ""
+    asked: list[str] = field(default_factory=list)  # addresses below /api/v2/, in order
+    problems: dict[str, Problem] = field(default_factory=dict)
+    _streams: "set[asyncio.Queue[bytes | None]]" = field(default_factory=set)
+    _loop: asyncio.AbstractEventLoop | None = None
+
+    @classmethod
+    def of(cls, fleet: Fleet, summary: Summary, **more: Shape) -> "Canned":
+        """Return an API that knows these nodes; `more` by address."""
+        session = Session(mode=AuthMode.OFF, may_read=True)
+        notices = NoticeList(revision="1", notices=())
+        return cls(answers={"summary": summary, "nodes": fleet, "session": session, "notices": notices, **more})
+
+    @property
+    def dashboard(self) -> str:
+        """Return where the page is."""
+        return f"{self.address}/static/"
+
+    def change(self, *tiles: Tile, gone: tuple[str, ...] = ()) -> None:
+        """Have nodes changed: in what is answered, and for whoever looks on."""
+        fleet = self.answers["nodes"]
+        assert isinstance(fleet, Fleet)
+        kept = {tile.name: tile for tile in fleet.nodes} | {tile.name: tile for tile in tiles}
+        revision = str(int(fleet.revision) + 1)
+        nodes = tuple(tile for name, tile in kept.items() if name not in gone)
+        self.answers["nodes"] = Fleet(revision=revision, total=len(nodes), nodes=nodes)
+        self.tell("nodes", NodesChanged(revision=revision, changed=tiles, gone=gone))
+
+    def change_clusters(self, *tiles: ClusterTile, gone: tuple[str, ...] = ()) -> None:
+        """Have clusters of a hub changed: in what is answered, and for whoever looks on."""
+        known = self.answers["clusters"]
+        assert isinstance(known, ClusterList)
+        kept = {tile.key: tile for tile in known.clusters} | {tile.key: tile for tile in tiles}
+        revision = str(int(known.revision) + 1)
+        clusters = tuple(tile for key, tile in sorted(kept.items()) if key not in gone)
+        self.answers["clusters"] = ClusterList(revision=revision, total=len(clusters), clusters=clusters)
+        self.tell("clusters", ClustersChanged(revision=revision, changed=tiles, gone=gone))
+
+    def announce(self, changed: NoticesChanged) -> None:
+        """Tell of notices to whoever looks on."""
+        self.tell("notices", changed)
+
+    def summarize(self, summary: Summary) -> None:
+        """Have the summary changed."""
+        self.answers["summary"] = summary
+        self.tell("summary", summary)
+
+    def tell(self, kind: str, what: Shape) -> None:
+        """Send an event to whoever looks on."""
+        event = b"event: %s\ndata: %s\n\n" % (kind.encode(), msgspec.json.encode(what))
+        self._send(event)
+
+    def cut(self) -> None:
+        """End all streams."""
+        self._send(None)
+
+    def fail(self, path: str, status: int, error: str) -> None:
+        """Have an address answer with a problem from now on, until `mend`."""
+        self.problems[path] = Problem(error=error, status=status)
+
+    def mend(self) -> None:
+        """Have all addresses answer again."""
+        self.problems.clear()
+
+    def _send(self, event: bytes | None) -> None:
+        def put() -> None:
+            for stream in self._streams:
+                stream.put_nowait(event)
+
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(put)
+
+    # What runs in the server's thread
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator["Canned"]:
+        """Answer while the context lasts."""
+        self._loop = asyncio.get_running_loop()
+        app = web.Application()
+        for prefix in ("", "/some/proxy"):  # whatever stands in front may put it there
+            app.router.add_get(f"{prefix}/api/v2/events", self._events)
+            app.router.add_route("*", f"{prefix}/api/v2/{{path:.+}}", self._answer)
+            add_assets(app, at=f"{prefix}/static/")
+        async with listening(app, host=HOST, port=0, what="a canned API") as port:
+            self.address = f"http://{HOST}:{port}"
+            yield self
+            for stream in self._streams:
+                stream.put_nowait(None)
+
+    def _hello(self) -> Hello:
+        is_hub = "clusters" in self.answers
+        return Hello(revision="1", mode=Mode.MANAGEMENT if is_hub else Mode.CLUSTER)
+
+    async def _answer(self, request: web.Request) -> web.Response:
+        path = request.match_info["path"]
+        self.asked.append(path)
+        found = self.problems.get(path) or self.answers.get(path)
+        if callable(found):
+            found = found(request)
+        if found is None:
+            found = Problem(error=f"there is no {path}", status=404)
+        status = found.status if isinstance(found, Problem) else 200
+        return web.Response(body=msgspec.json.encode(found), status=status, content_type="application/json")
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(f"events?{request.query_string}" if request.query_string else "events")
+        if "events" in self.problems:
+            problem = self.problems["events"]
+            return web.json_response(json.loads(msgspec.json.encode(problem)), status=problem.status)
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        stream: asyncio.Queue[bytes | None] = asyncio.Queue()
+        self._streams.add(stream)
+        try:
+            await response.write(b"event: hello\ndata: %s\n\n" % msgspec.json.encode(self._hello()))
+            while (event := await stream.get()) is not None:
+                await response.write(event)
+        except ConnectionError:
+            pass  # they have left
+        finally:
+            self._streams.discard(stream)
+        return response
+
+
+@contextmanager
+def canned(api: Canned) -> Iterator[Canned]:
+    """Have it answer while the context lasts, in a thread of its own."""
+    with aside(api.serving) as there:
+        yield there

@@ -1,0 +1,76 @@
+"""A scenario that is played on simulated time, and what was told of it."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from haulout.core.clock import Clock
+from haulout.sandbox.cluster import Cluster
+from haulout.sandbox.scenarios.loading import parse
+from haulout.sandbox.scenarios.stage import Stage
+from haulout.sandbox.scenarios.timeline import Timeline
+
+SECOND = timedelta(seconds=1)
+MINUTE = timedelta(minutes=1)
+THREE_NODES = """
+pools: [{name: general, count: 3, zones: [a, b, c]}]
+workloads:
+  - {kind: Deployment, name: web, namespace: shop, replicas: 3, start: 1s, stop: 1s}
+  - {kind: StatefulSet, name: ledger, namespace: bank, replicas: 2, start: 1s, stop: 1s, budget: {minAvailable: 2}}
+"""
+
+
+class Play:
+    """A scenario that is being played, and what was told of it."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.cluster = stage.cluster
+        self.api = self.cluster.api
+        self.told: list[tuple[float, str]] = []
+
+    def tell(self, at: timedelta, what: str) -> None:
+        """Note what happened, and the second in which."""
+        self.told.append((int(at.total_seconds()), what))
+
+    def node(self, name: str) -> Any:
+        """Return a node."""
+        return self.api.get("nodes", name)
+
+    def ready(self, name: str) -> str:
+        """Return whether a node is ready."""
+        conditions = {it["type"]: it["status"] for it in self.node(name)["status"]["conditions"]}
+        return str(conditions["Ready"])
+
+    def pods(self, namespace: str) -> list[str]:
+        """Return the names of pods."""
+        return [pod["metadata"]["name"] for pod in self.api.objects("pods", namespace=namespace)]
+
+    async def until(self, condition: Callable[[], bool], *, within: timedelta = 10 * MINUTE) -> None:
+        """Let time pass until something is so."""
+        ends = self.cluster.clock.now() + within
+        while not condition():
+            assert self.cluster.clock.now() < ends, "it did not come to that"
+            await self.cluster.clock.sleep(SECOND)
+
+    async def at(self, seconds: float) -> None:
+        """Let time pass until so many seconds after the beginning of the timeline."""
+        await self.cluster.clock.sleep(timedelta(seconds=seconds))
+
+
+@asynccontextmanager
+async def played(clock: Clock, timeline: str, *, base: str = THREE_NODES) -> AsyncIterator[Play]:
+    """Play a scenario with this timeline, from when its cluster has come up."""
+    loaded = parse(f"{base}timeline:\n{timeline}".encode(), file="s.yaml", name="s")
+    cluster = Cluster(clock, seed=5)
+    stage = Stage(cluster, loaded)
+    play = Play(stage)
+    async with stage.running():
+        await stage.put_up()
+        await clock.sleep(2 * MINUTE)
+        async with asyncio.TaskGroup() as tasks:
+            playing = tasks.create_task(Timeline(stage, tell=play.tell).run())
+            yield play
+            playing.cancel()

@@ -1,0 +1,151 @@
+"""The site is made of the pages as they are, needs nobody else, and tells of links that lead nowhere."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from docsite import figures
+from docsite.building import build
+from docsite.contents import Entry, contents
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the whole site."""
+    folder = tmp_path_factory.mktemp("made") / "site"
+    assert build(ROOT, folder).problems == []
+    return folder
+
+
+class Links(HTMLParser):
+    """Finds what a page loads and leads to, and the places on it."""
+
+    def __init__(self, page: Path) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.leads: list[str] = []
+        self.places: set[str] = set()
+        self.feed(page.read_text(encoding="utf-8"))
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        """Remember."""
+        said = {name: value or "" for name, value in attrs}
+        self.places |= {said["id"]} if "id" in said else set()
+        self.loads += [said["src"]] if "src" in said else []
+        if "href" in said:
+            (self.loads if tag == "link" else self.leads).append(said["href"])
+
+
+@pytest.fixture(scope="module")
+def found(site: Path) -> dict[Path, Links]:
+    """Return what is on each page."""
+    return {page: Links(page) for page in sorted(site.rglob("*.html"))}
+
+
+def test_every_page_of_the_documentation_is_on_the_site(site: Path) -> None:
+    missing = [
+        it for it in DOCS.rglob("*.md") if it.name != "README.md" and not _shown(site, it.relative_to(DOCS)).exists()
+    ]
+    assert missing == []
+    assert (site / "index.html").exists()
+
+
+def _shown(site: Path, page: Path) -> Path:
+    return site / page.with_suffix(".html")
+
+
+def test_every_link_of_the_site_leads_to_a_page_and_a_heading_of_it(site: Path, found: dict[Path, Links]) -> None:
+    lost = [
+        f"{page.relative_to(site)}: {link}"
+        for page, links in found.items()
+        for link in links.leads
+        if not re.match(r"[a-z]+:", link) and not _leads(found, page, link)
+    ]
+    assert lost == []
+
+
+def _leads(found: dict[Path, Links], page: Path, link: str) -> bool:
+    name, _, heading = link.partition("#")
+    target = (page.parent / name).resolve() if name else page
+    if target.suffix == ".png":
+        return target.exists()
+    return target in found and (not heading or heading in found[target].places)
+
+
+def test_nothing_is_loaded_from_elsewhere(site: Path, found: dict[Path, Links]) -> None:
+    loaded = {(page, it) for page, links in found.items() for it in links.loads if it != "data:,"}
+    assert [it for page, it in loaded if not (page.parent / it).exists()] == []
+    for name in ("site.css", "site.js"):
+        assert "://" not in (site / name).read_text(encoding="utf-8")
+
+
+def test_what_a_page_leads_to_outside_of_the_documentation_is_there_as_well(site: Path) -> None:
+    recipe = (site / "repository/examples/cookbook/os-patching.yaml.html").read_text(encoding="utf-8")
+    assert "maintenance-required" in recipe
+    assert (site / "repository/examples/cookbook.html").exists()
+
+
+def test_the_search_knows_every_heading(site: Path) -> None:
+    text = (site / "search.js").read_text(encoding="utf-8")
+    index = json.loads(text.removeprefix("window.searchIndex = ").rstrip(";\n"))
+    found = {address: (page, heading) for address, page, heading, _ in index}
+    assert found["how-to/drain-a-node.html"] == ("Drain a node", "")
+    assert found["how-to/drain-a-node.html#put-it-back"] == ("Drain a node", "Put it back")
+
+
+def a_repository(folder: Path, **files: str) -> Path:
+    for name, text in {"README": "# All\n\n## Part\n\n- [One](one.md)\n", "one": "# One\n", **files}.items():
+        (folder / "docs").mkdir(exist_ok=True)
+        (folder / "docs" / f"{name}.md").write_text(text)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("files", "problem"),
+    [
+        ({"one": "[x](two.md)"}, "docs/one.md: two.md leads nowhere"),
+        ({"one": "# One\n[x](README.md#no)"}, "docs/one.md: README.md#no: there is no such heading"),
+        ({"two": "# Two"}, "docs/README.md does not list docs/two.md"),
+        ({"one": "[x](../../elsewhere.md)"}, "docs/one.md: ../../elsewhere.md leads nowhere"),
+    ],
+)
+def test_what_is_wrong_is_told_and_nothing_is_written(tmp_path: Path, files: dict[str, str], problem: str) -> None:
+    folder = tmp_path / "site"
+    assert build(a_repository(tmp_path, **files), folder).problems == [problem]
+    assert not folder.exists()
+
+
+def test_a_folder_that_is_something_else_is_not_replaced(tmp_path: Path) -> None:
+    mine = tmp_path / "site"
+    mine.mkdir()
+    (mine / "thesis.txt").write_text("ten years")
+    with pytest.raises(SystemExit, match="remove it first"):
+        build(a_repository(tmp_path), mine)
+    assert (mine / "thesis.txt").exists()
+
+
+def test_the_index_is_the_table_of_contents() -> None:
+    listed = "## How\n\n- [A `b`](a.md)\n  - [C\n    d](c.md)\n"
+    index = f"{listed}\n## Words\n\n| | |\n| --- | --- |\n| of it | [X](x.md), [A](a.md) |\n"
+    assert contents(index) == [
+        Entry("How", below=[Entry("A b", "a.md", [Entry("C d", "c.md")])]),
+        Entry("Words", below=[Entry("of it", below=[Entry("X", "x.md")])]),
+    ]
+
+
+def test_the_figures_about_sizing_are_those_that_were_measured() -> None:
+    page = figures.PAGE.read_text(encoding="utf-8")
+    assert page == figures.written(page, figures.RESULTS.read_text(encoding="utf-8")), "make reference"
+
+
+def test_a_figure_is_taken_as_it_was_measured() -> None:
+    results = figures.RESULTS.read_text(encoding="utf-8")
+    memory = figures.measured(results)["1,000 nodes: memory"][0]
+    others = results.replace(f"| {memory} ", "| 999 MB ")
+    assert "| 1,000 | 999 MB |" in figures.written(figures.PAGE.read_text(encoding="utf-8"), others)
