@@ -15,7 +15,6 @@ from statistics import median
 from typing import Any
 
 import uvloop
-import yaml
 
 from haulout.core.clock import RealClock
 from haulout.kube.client import Client
@@ -53,7 +52,7 @@ class Scale:
     by_kubectl: int  # of the few, since it drains one after the other
 
 
-FULL = Scale(rounds=3, few=10, some=30, many=100, by_kubectl=3)
+FULL = Scale(rounds=7, few=10, some=30, many=100, by_kubectl=3)
 QUICK = Scale(rounds=1, few=3, some=4, many=5, by_kubectl=2)
 
 
@@ -106,7 +105,7 @@ class _Site:
         kubelets = Kubelets(kubelets_client, view, delays=Delays.none(), heartbeat=timedelta(seconds=30))
         for name in _names(nodes):
             kubelets.add(Machine(name=name))
-        await mine.create(DEFINITIONS, yaml.safe_load(definition()))
+        await mine.create(DEFINITIONS, definition())
         await mine.create(NAMESPACES, {"metadata": {"name": _NAMESPACE}})
         async with operator(kubeconfig) as ours, asyncio.TaskGroup() as group:
             tasks = [group.create_task(run()) for run in (view.run, kubelets.run)]
@@ -215,7 +214,8 @@ def _names(nodes: int) -> list[str]:
 
 
 def _pod(node: str, number: int) -> RawObject:
-    stop = _SHORTEST + (_LONGEST - _SHORTEST) * number / (_PODS - 1)
+    place = Random(node).sample(range(_PODS), _PODS)[number]  # how long a pod takes is not told by its name
+    stop = _SHORTEST + (_LONGEST - _SHORTEST) * place / (_PODS - 1)
     return {
         "metadata": {
             "name": f"{node}-{number:02}",
@@ -277,11 +277,12 @@ def _count(nodes: int) -> str:
 
 _TEXT = f"""
 A real etcd and kube-apiserver over TLS; kubelets are the sandbox's. Each node has {_PODS} bare pods that take
-{_SHORTEST:g} to {_LONGEST:g} s to end. Figures are multiples of what the slowest pod took in the same drain, from the
-moment it was seen to end until it was gone: 1x is the best that any drain can do. "The pods alone" is the time from the
-first of nothing but evictions, sent 32 at a time, until the last pod is gone, and so what the server needs. The
-operator is a process of its own, with the environment of its Deployment; its time runs from before the first
-NodeMaintenance is created until the last pod is gone, and "told" until all of them say Succeeded. API calls are all
-that it sends, watches, leases, events and status included. kubectl drains one node after the other; its figure is a
-multiple of the slowest pod of one node.
+{_SHORTEST:g} to {_LONGEST:g} s to end, in an order that their names do not tell. Figures are multiples of what the
+slowest pod took in the same drain, from the moment it was seen to end until it was gone: 1x is the best that any drain
+can do. Of one node and of ten they are medians of {FULL.rounds} drains, since they depend on where within a second a
+drain begins. "The pods alone" is the time from the first of nothing but evictions, sent 32 at a time, until the last
+pod is gone, and so what the server needs. The operator is a process of its own, with the environment of its Deployment;
+its time runs from before the first NodeMaintenance is created until the last pod is gone, and "told" until all of them
+say Succeeded. API calls are all that it sends, watches, leases, events and status included. kubectl drains one node
+after the other; its figure is a multiple of the slowest pod of one node.
 """

@@ -62,8 +62,14 @@ def _own_seconds() -> float:
     return sum(usage.ru_utime + usage.ru_stime for usage in used)
 
 
-def _status(field: str) -> int:
-    found = re.search(rf"^{field}:\s+(\d+) kB$", Path("/proc/self/status").read_text(), re.MULTILINE)
+def memory_of(pid: int) -> int:
+    """Return the bytes that another process holds."""
+    return _status("VmRSS", pid)
+
+
+def _status(field: str, whose: int | str = "self") -> int:
+    file = Path(f"/proc/{whose}/status")
+    found = re.search(rf"^{field}:\s+(\d+) kB$", file.read_text(), re.MULTILINE)
     if found is None:
-        raise OSError(f"/proc/self/status tells no {field}: benchmarks need Linux")
+        raise OSError(f"{file} tells no {field}: benchmarks need Linux")
     return int(found[1]) * 1024

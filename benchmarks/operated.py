@@ -9,9 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from haulout.app.manifests import FRUGAL
+from haulout.app.workload import FRUGAL
 
 Numbers = dict[str, float]
+
+ENVIRONMENT = {**os.environ, **FRUGAL}  # of its Deployment
 
 
 class Operator:
@@ -30,16 +32,17 @@ class Operator:
 
 
 @asynccontextmanager
-async def operator(kubeconfig: str, *, config: Path | None = None) -> AsyncIterator[Operator]:
-    """Run one with the environment of its Deployment; with the profiles of a configuration, if there is one."""
+async def operator(kubeconfig: str, *, config: Path | None = None, port: int | None = None) -> AsyncIterator[Operator]:
+    """Run one with the environment of its Deployment; with profiles and a dashboard, if wished."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         str(Path(__file__).with_name("operating.py")),
         kubeconfig,
-        *(() if config is None else (str(config),)),
+        "" if config is None else str(config),
+        "" if port is None else str(port),
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
-        env={**os.environ, **FRUGAL},
+        env=ENVIRONMENT,
     )
     try:
         yield Operator(process)

@@ -1,6 +1,9 @@
 """The operator in a process of its own, which counts what it sends: for `operated`.
 
-python operating.py KUBECONFIG [CONFIGURATION]      each line that it reads is answered with its numbers so far, as JSON
+python operating.py KUBECONFIG CONFIGURATION PORT
+
+Each line that it reads is answered with its numbers so far, as JSON. Without a CONFIGURATION there are no profiles,
+without a PORT no dashboard; they are empty then.
 """
 
 import asyncio
@@ -23,6 +26,7 @@ from haulout.kube.client import Client
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.transport import Request, Response, Stream
+from haulout.web.listening import Address
 
 _OWN_LEASES = (LEADER_LEASE, PROFILES_LEASE)
 
@@ -47,12 +51,13 @@ class _Counting:
         await self._transport.close()
 
 
-async def _main(kubeconfig: str, configuration: Path | None) -> None:
+async def _main(kubeconfig: str, configuration: Path | None, port: int | None) -> None:
     clock = RealClock()
     transport = _Counting(HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock))
     client = Client(transport, clock=clock, random=Random())
-    settings = OperatorSettings(namespace="default", identity="benchmark")
-    configured = None if configuration is None else Configured(configuration, environ={}, clock=clock)
+    metrics = None if port is None else Address(port, "127.0.0.1")
+    settings = OperatorSettings(namespace="default", identity="benchmark", metrics=metrics)
+    configured = Configured(configuration or Path("no such file"), environ={}, clock=clock, may_lack=True)
     async with with_profiles(configured, client) as profiles, asyncio.TaskGroup() as group:
         operator = group.create_task(run_operator(client, settings, profiles=profiles))
         while await asyncio.to_thread(sys.stdin.readline):
@@ -63,4 +68,5 @@ async def _main(kubeconfig: str, configuration: Path | None) -> None:
 
 
 if __name__ == "__main__":
-    uvloop.run(_main(sys.argv[1], Path(sys.argv[2]) if sys.argv[2:] else None))
+    _, named, file, listens_on = sys.argv
+    uvloop.run(_main(named, Path(file) if file else None, int(listens_on) if listens_on else None))

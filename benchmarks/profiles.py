@@ -8,7 +8,7 @@ import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from itertools import cycle
 from pathlib import Path
@@ -16,20 +16,20 @@ from random import Random
 from statistics import median, quantiles
 
 import uvloop
-import yaml
 
 from fleet import fleet, to_create
 from haulout.core.clock import RealClock
+from haulout.kinds import notice
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
 from haulout.kube.follow import Selection
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.objects import Object
-from haulout.kube.patches import merge_patch, strategic_patch
+from haulout.kube.patches import node_patch, strategic_patch
 from haulout.kube.resources import DEFINITIONS, NODES
 from haulout.kube.timestamps import whole_seconds
-from haulout.maintenance.resource import definition
+from haulout.maintenance import resource
 from haulout.profiles.plugin import PROFILE_LABEL, STATE_LABEL, State
 from operated import Operator, operator
 from real import control_plane
@@ -66,10 +66,17 @@ class Goal:
     """What is wanted of a cluster of a size, and how the SAP maintenance-controller did there."""
 
     nodes: int
-    seconds: float  # until the last of all nodes is answered
-    idle: float  # seconds of the processor a minute
-    memory: float
-    theirs: Mapping[str, str]
+    seconds: float | None = None  # until the last of all nodes is answered
+    idle: float | None = None  # seconds of the processor a minute
+    memory: float | None = None
+    median: float | None = 0.008
+    slowest: float | None = 0.020
+    theirs: Mapping[str, str] = field(default_factory=dict)
+    with_images: bool = False  # of which a kubelet lists fifty: they are most of a node
+
+    def __str__(self) -> str:
+        """Return what the cluster is called."""
+        return f"{self.nodes:,} nodes{' with images' if self.with_images else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,11 +97,11 @@ _SMALL = Goal(
     theirs={"median": "6.6 ms", "slowest": "9.4 ms", "all": "11.6 s", "idle": "2.5 s", "memory": "77 MB"},
 )
 _LARGE = Goal(nodes=5_000, seconds=15, idle=1, memory=100e6, theirs={"all": "64 s", "idle": "20 s", "memory": "121 MB"})
-_TINY = Goal(nodes=50, seconds=1, idle=1, memory=70e6, theirs={})
-FULL = Scale(goals=(_SMALL, _LARGE), changes=300, rounds=3, idle_seconds=60)
+_HEAVY = Goal(nodes=1_000, median=None, slowest=None, with_images=True)
+_TINY = Goal(nodes=50, seconds=1, idle=1, memory=70e6)
+FULL = Scale(goals=(_SMALL, _LARGE, _HEAVY), changes=1_000, rounds=3, idle_seconds=60)
 QUICK = Scale(goals=(_TINY,), changes=20, rounds=1, idle_seconds=5)
 CPU = Unit(lambda seconds: f"{seconds:.2f} s", more_is_better=False)
-_MEDIAN_SECONDS, _SLOWEST_SECONDS = 0.008, 0.020
 
 
 def run(scale: Scale, say: Say) -> list[Section]:
@@ -107,21 +114,21 @@ def run(scale: Scale, say: Say) -> list[Section]:
 
 
 async def _measured(scale: Scale, goal: Goal, kubeconfig: str, say: Say) -> list[tuple[str, ...]]:
-    async with asyncio.timeout(_WITHIN_SECONDS), _Site.running(kubeconfig, goal.nodes, say) as site:
+    async with asyncio.timeout(_WITHIN_SECONDS), _Site.running(kubeconfig, goal, say) as site:
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder) / "maintenance.yaml"
             file.write_text(_CONFIGURATION)
             async with operator(kubeconfig, config=file) as ours:
-                say(f"{goal.nodes:,} nodes: the first look at all of them")
+                say(f"{goal}: the first look at all of them")
                 await site.all_are(State.OPERATIONAL)
                 await site.rest()
-                say(f"{goal.nodes:,} nodes: waiting")
+                say(f"{goal}: waiting")
                 idle = await site.wait(ours, scale.idle_seconds)
-                say(f"{goal.nodes:,} nodes: one at a time")
+                say(f"{goal}: one at a time")
                 latencies = await site.change_one_by_one(scale.changes)
                 all_at_once = []
                 for number in range(scale.rounds):
-                    say(f"{goal.nodes:,} nodes: all at once, round {number + 1} of {scale.rounds}")
+                    say(f"{goal}: all at once, round {number + 1} of {scale.rounds}")
                     all_at_once.append(await site.change_all())
                 after = await ours.numbers()
     return _rows(scale, goal, latencies, all_at_once, idle, after)
@@ -141,16 +148,19 @@ class _Site:
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, kubeconfig: str, nodes: int, say: Say) -> AsyncIterator["_Site"]:
+    async def running(cls, kubeconfig: str, goal: Goal, say: Say) -> AsyncIterator["_Site"]:
         """Yield it when all nodes are there."""
         clock = RealClock()
         ways = [HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock) for _ in range(2)]
         client, watching = (Client(way, clock=clock, random=Random(1)) for way in ways)
-        say(f"creating {nodes:,} nodes")
-        await client.create(DEFINITIONS, yaml.safe_load(definition()))
-        bodies = [to_create(node) for node in fleet(1, nodes).nodes]
+        say(f"creating {goal}")
+        for installed in (resource.definition(), notice.definition()):  # without records there is no history
+            await client.create(DEFINITIONS, installed)
+        bodies = [to_create(node) for node in fleet(1, goal.nodes).nodes]
         for body in bodies:
             body["metadata"]["labels"][PROFILE_LABEL] = "os"
+            if not goal.with_images:
+                del body["status"]["images"]
         await each(bodies, lambda body: client.create(NODES, body), at_once=IN_FLIGHT)
         cache: Cache[Object] = Cache(watching, Selection(_NODES), row=as_is)
         async with asyncio.TaskGroup() as group:
@@ -215,7 +225,7 @@ class _Site:
 
     async def _label(self, name: str, *, asks: bool) -> None:
         labels = {_ASKED: "true" if asks else None}
-        await self._client.patch(_NODES, name, merge_patch({"metadata": {"labels": labels}}))
+        await self._client.patch(_NODES, name, node_patch({"metadata": {"labels": labels}}))
 
     async def _report(self) -> None:
         """Report the state of one node after the other, as kubelets do."""
@@ -255,7 +265,6 @@ def _rows(
     after: Mapping[str, float],
 ) -> list[tuple[str, ...]]:
     judge = Judge(is_fair=scale is FULL)
-    size = f"{goal.nodes:,} nodes"
     slowest = quantiles(latencies, n=100)[98]
 
     def beside(theirs: str, more: str = "") -> str:
@@ -266,42 +275,46 @@ def _rows(
     peak = f"peak {MEGABYTES.show(after['peak'])}"
     return [
         judge.row(
-            f"{size}: one label answered, median",
+            f"{goal}: one label answered, median",
             [median(latencies)],
             MILLISECONDS,
-            target=_MEDIAN_SECONDS,
+            target=goal.median,
             beside=beside("median"),
         ),
         judge.row(
-            f"{size}: one label answered, 99th percentile",
+            f"{goal}: one label answered, 99th percentile",
             [slowest],
             MILLISECONDS,
-            target=_SLOWEST_SECONDS,
+            target=goal.slowest,
             beside=beside("slowest"),
         ),
         judge.row(
-            f"{size}: all labelled at once, the last answered",
+            f"{goal}: all labelled at once, the last answered",
             [it["answered"] for it in all_at_once],
             SECONDS,
             target=goal.seconds,
             beside=beside("all", f"labelling alone {labelled}"),
         ),
         judge.row(
-            f"{size}: processor time a minute while nothing happens",
+            f"{goal}: processor time a minute while nothing happens",
             [idle["cpu"]],
             CPU,
             target=goal.idle,
             beside=beside("idle", f"{idle['sent']:.0f} requests a minute"),
         ),
-        judge.row(f"{size}: memory", [idle["memory"]], MEGABYTES, target=goal.memory, beside=beside("memory", peak)),
+        judge.row(f"{goal}: memory", [idle["memory"]], MEGABYTES, target=goal.memory, beside=beside("memory", peak)),
     ]
 
 
 _TEXT = f"""
-A real etcd and kube-apiserver over TLS; all share the machine's cores. One profile with `hasLabel`, `maxMaintenance`
-and `timeWindow`, `requeue` of 30 s; every node reports its state each {_REPORTS_EVERY_SECONDS} s. The time of one label
-runs from before it is set until a watch shows the answer, the label with the state; nodes one after the other. All at
-once: {IN_FLIGHT} labels at a time, until the watch shows the last answer. The operator is a process of its own, with
-the environment of its Deployment; requests that keep its own leases do not count. What the Go controller did was
+A real etcd and kube-apiserver over TLS; all share the machine's cores. Targets are for nodes of four kilobytes; those
+with images have fourteen, which makes each write of one dearer for the server, whoever writes. Which nodes the
+targets mean, and on which the Go controller was measured, is not known: the small ones are our choice. Labels are set
+by strategic patches, as the operator writes. One profile with `hasLabel`, `maxMaintenance` and `timeWindow`,
+`requeue` of 30 s; every node reports its state each {_REPORTS_EVERY_SECONDS} s. The time of one label runs from
+before it is set until a watch shows the answer, the label with the state; nodes one after the other. All at once:
+{IN_FLIGHT} labels at a time, until the watch shows the last answer. The operator is a process of its own, with the
+environment of its Deployment; NodeMaintenances and notices are installed, and the history of nodes, which the Go
+controller does not have, is not. Requests that keep its own leases do not count. What the Go controller did was
 measured on two cores, too, but in another run.
 """

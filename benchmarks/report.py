@@ -53,9 +53,13 @@ class Judge:
 
     is_fair: bool
 
-    def row(self, what: str, figures: Sequence[float], unit: Unit, *, target: float, beside: str) -> tuple[str, ...]:
+    def row(
+        self, what: str, figures: Sequence[float], unit: Unit, *, target: float | None, beside: str
+    ) -> tuple[str, ...]:
         """Return what it is, our figure, what else is known of it, the target, and whether it is met."""
         figure = median(figures)
+        if target is None:
+            return what, unit.show(figure), beside, "", ""
         met = figure >= target if unit.more_is_better else figure <= target
         bound = ">=" if unit.more_is_better else "<="
         verdict = ("met" if met else "**missed**") if self.is_fair else "not judged"
@@ -77,23 +81,31 @@ def _ratio(figure: float, ours: float) -> str:
     return f"1/{factor:,.1f}" if factor > 1 else f"{1 / factor:,.1f}x"
 
 
-def document(sections: Iterable[Section], *, at: datetime, others: float) -> str:
-    """Return the whole report; `others` is the part of the machine that other processes took meanwhile."""
-    parts = [
-        "# Benchmarks",
-        f"Written by `make bench` on {at:%Y-%m-%d %H:%M} UTC; the next run replaces it.",
-        _paragraph(f"{_machine()} Other processes took {others:.0%} of the machine meanwhile{_caution(others)}."),
-        *(_section(section) for section in sections),
-    ]
-    return "\n\n".join(parts) + "\n"
+def document(sections: Iterable[Section], *, at: datetime, machine: str, others: float, before: str = "") -> str:
+    """Return the report: these sections, and those of the report `before` that were not measured anew.
+
+    `machine` is what they were measured on and with, `others` the part of it that other processes took meanwhile.
+    """
+    took = f"Other processes took {others:.0%} of the machine meanwhile{_caution(others)}."
+    measured = f"Measured on {at:%Y-%m-%d %H:%M} UTC. {took}"
+    parts = _sections(before) | {it.title: _section(it, measured) for it in sections}
+    introduction = "Written by `make bench`; each part says when it was measured, and the next run replaces it."
+    return "\n\n".join(["# Benchmarks", introduction, _paragraph(machine), *parts.values()]) + "\n"
+
+
+def _sections(report: str) -> dict[str, str]:
+    """Return the sections of a report, by their titles."""
+    _, *found = report.split("\n## ")
+    return {it.partition("\n")[0]: f"## {it.strip()}" for it in found}
 
 
 def _caution(others: float) -> str:
     return "" if others < _QUIET else ": **rates are lower than on a quiet one**, and processor times say more"
 
 
-def _section(section: Section) -> str:
-    return f"## {section.title}\n\n{_paragraph(section.text)}\n\n{_table([section.header, *section.rows])}"
+def _section(section: Section, measured: str) -> str:
+    table = _table([section.header, *section.rows])
+    return f"## {section.title}\n\n{_paragraph(section.text)}\n\n{table}\n\n{_paragraph(measured)}"
 
 
 def _paragraph(text: str) -> str:
@@ -111,7 +123,8 @@ def _padded(row: Sequence[str], widths: Sequence[int]) -> list[str]:
     return [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
 
 
-def _machine() -> str:
+def this_machine() -> str:
+    """Return the machine, and the versions of what is measured on it."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     versions = ", ".join(f"{library} {version(library)}" for library in _LIBRARIES)
     return (

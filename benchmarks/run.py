@@ -1,24 +1,36 @@
-"""`make bench`: how fast Haulout's Kubernetes layer, sandbox, drains and profiles are, and how others compare.
+"""`make bench`: how fast Haulout and its parts are, and how others compare.
 
-    python benchmarks/run.py [--only synthetic|sandbox|real|drains|profiles] [--quick]
+    python benchmarks/run.py [--only synthetic|sandbox|real|drains|profiles|notices|dashboard|hub] [--quick]
 
-Prints the report and, if everything was measured at full size, keeps it in RESULTS.md.
+Prints the report and, unless it was a quick run, keeps in RESULTS.md what was measured.
 """
 
 import argparse
 import sys
 from pathlib import Path
 
+import dashboard
 import drains
+import hub
+import notices
 import profiles
 import real
 import sandbox
 import synthetic
 from gauges import Neighbours
 from haulout.core.clock import RealClock
-from report import document
+from report import document, this_machine
 
-PARTS = {"synthetic": synthetic, "sandbox": sandbox, "real": real, "drains": drains, "profiles": profiles}
+PARTS = {
+    "synthetic": synthetic,
+    "sandbox": sandbox,
+    "real": real,
+    "drains": drains,
+    "profiles": profiles,
+    "notices": notices,
+    "dashboard": dashboard,
+    "hub": hub,
+}
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
 
@@ -31,26 +43,26 @@ def main() -> None:
     def say(what: str) -> None:
         sys.stderr.write(f"[{clock.monotonic() - begun:4.0f} s] {what}\n")
 
-    at, neighbours = clock.now(), Neighbours()
-    complete = not (options.quick or options.only)
-    sections = []
-    for name in PARTS if options.only is None else (options.only,):
-        part = PARTS[name]
+    is_kept = not options.quick
+    report = RESULTS.read_text() if options.only else ""
+    for name in [options.only] if options.only else PARTS:
+        part, at, neighbours = PARTS[name], clock.now(), Neighbours()
         try:
-            sections += part.run(part.QUICK if options.quick else part.FULL, say)
+            sections = part.run(part.QUICK if options.quick else part.FULL, say)
         except real.NoControlPlane as reason:
             say(f"{name} is left out, and {RESULTS.name} stays as it is: {reason}")
-            complete = False
-    report = document(sections, at=at, others=neighbours.share())
+            is_kept = False
+            continue
+        report = document(sections, at=at, machine=this_machine(), others=neighbours.share(), before=report)
     print(report, end="")
-    if complete:
+    if is_kept:
         RESULTS.write_text(report)
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Measure how fast Haulout is.")
-    parser.add_argument("--only", choices=PARTS, help="measure one part; RESULTS.md stays as it is")
-    parser.add_argument("--quick", action="store_true", help="a small run to see that it works; the same")
+    parser.add_argument("--only", choices=PARTS, help="measure one part; the others in RESULTS.md stay as they are")
+    parser.add_argument("--quick", action="store_true", help="a small run to see that it works; nothing is kept")
     return parser.parse_args()
 
 

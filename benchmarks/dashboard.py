@@ -1,0 +1,350 @@
+"""Part six: the dashboard of an operator on a real kube-apiserver, in a real browser; and what those cost who look on.
+
+Nodes are objects that nobody reports for. What changes is that one of them is cordoned, or is let in again.
+"""
+
+import asyncio
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from itertools import cycle
+from random import Random
+from statistics import quantiles
+from typing import TYPE_CHECKING
+
+import aiohttp
+import uvloop
+
+from fleet import fleet, to_create
+from gauges import memory_of
+from haulout.app import manifests
+from haulout.core.clock import RealClock
+from haulout.kube.client import Client
+from haulout.kube.network import config
+from haulout.kube.network.http import HttpTransport
+from haulout.kube.objects import RawObject
+from haulout.kube.patches import strategic_patch
+from haulout.kube.resources import DEFINITIONS, NODES
+from operated import ENVIRONMENT, Operator, operator
+from real import control_plane
+from report import KILOBYTES, MEGABYTES, MILLISECONDS, SECONDS, SHARE, Judge, Section
+from tasks import IN_FLIGHT, each
+
+if TYPE_CHECKING:
+    from playwright.async_api import Page
+
+Say = Callable[[str], None]
+
+_LOCAL = "127.0.0.1"
+_WITHIN_SECONDS = 600
+_SOON = timedelta(milliseconds=20)
+_SETTLES = timedelta(seconds=3)
+_WINDOW = {"width": 1440, "height": 900}
+_NODES = NODES.of(RawObject)
+# How long it took until something was on the screen, in milliseconds since the page was asked for.
+_PAINTED = "performance.getEntriesByName('first-contentful-paint')[0].startTime"
+_SHOWN = (
+    "async (many) => { while (document.querySelectorAll('.tile').length < many)"
+    " await new Promise(requestAnimationFrame); return performance.now(); }"
+)
+_FOLLOW = """(name) => { const tile = document.querySelector(`.tile[data-name="${name}"]`), before = tile.className;
+  window.seen = new Promise((seen) => new MutationObserver(() => tile.className !== before &&
+    requestAnimationFrame(() => requestAnimationFrame(() => seen(Date.now())))).observe(tile, {attributes: true})); }"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How large a run is."""
+
+    sizes: Sequence[int]  # nodes
+    changes: int
+    viewers: int
+    seconds: int  # for which they look on
+    starts: int
+
+
+FULL = Scale(sizes=(1_000, 5_000), changes=40, viewers=50, seconds=20, starts=5)
+QUICK = Scale(sizes=(60,), changes=3, viewers=3, seconds=2, starts=1)
+_CHANGES_A_SECOND = 20
+_ANSWERS = 5
+_WHAT_IF = "api/v2/configuration/check"
+_EDIT = """\
+intervals: {requeue: 30s}
+instances:
+  check:
+  - {name: asked, type: hasLabel, config: {key: asked}}
+  - {name: open, type: timeWindow, config: {start: "01:00", end: "05:00", weekdays: [tue, wed, thu]}}
+profiles:
+- name: os
+  operational:
+    transitions: [{check: asked && open, next: maintenance-required}]
+"""
+_SMALL = 10  # nodes of a small cluster
+
+
+def run(scale: Scale, say: Say) -> list[Section]:
+    """Measure a start on a small cluster, and the dashboard at each size, each on a control plane of its own."""
+    judge = Judge(is_fair=scale is FULL)
+    with control_plane(say, apart=False) as (kubeconfig, _):
+        rows = uvloop.run(_started(scale, judge, kubeconfig, say))
+    for size in scale.sizes:
+        with control_plane(say, apart=False) as (kubeconfig, _):
+            rows += uvloop.run(_measured(scale, judge, size, kubeconfig, say))
+    return [Section("The dashboard", _TEXT, ("What", "Figure", "Besides", "Target", ""), rows)]
+
+
+# A start
+
+
+async def _started(scale: Scale, judge: Judge, kubeconfig: str, say: Say) -> list[tuple[str, ...]]:
+    took, sizes = [], []
+    async with asyncio.timeout(_WITHIN_SECONDS), _filled(kubeconfig, _SMALL):
+        for number in range(1, scale.starts + 1):
+            say(f"a start on {_SMALL} nodes, {number} of {scale.starts}")
+            with _as_installed(kubeconfig) as (process, port):
+                took.append(await _ready(port))
+                await RealClock().sleep(_SETTLES)
+                sizes.append(memory_of(process.pid))
+    return [
+        judge.row(f"from the command until ready, {_SMALL} nodes", took, SECONDS, target=1.5, beside=""),
+        judge.row("its memory, idle there", sizes, MEGABYTES, target=60e6, beside=""),
+    ]
+
+
+@contextmanager
+def _as_installed(kubeconfig: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
+    """Run the operator by its command, with its dashboard, probes and webhook."""
+    health, metrics = _free_port(), _free_port()
+    ports = ["--health-port", str(health), "--metrics-port", str(metrics)]
+    command = [sys.executable, "-m", "haulout", "run", "--kubeconfig", kubeconfig, "--webhook", "self", *ports]
+    with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL) as process:
+        try:
+            yield process, health
+        finally:
+            process.terminate()
+
+
+async def _ready(port: int) -> float:
+    clock = RealClock()
+    began = clock.monotonic()
+    async with aiohttp.ClientSession() as session:
+        while True:
+            with suppress(aiohttp.ClientError):
+                async with session.get(f"http://{_LOCAL}:{port}/readyz") as answer:
+                    if answer.ok:
+                        return clock.monotonic() - began
+            await clock.sleep(_SOON)
+
+
+# A page, and those who look on
+
+
+async def _measured(scale: Scale, judge: Judge, size: int, kubeconfig: str, say: Say) -> list[tuple[str, ...]]:
+    port, nodes = _free_port(), f"{size:,} nodes"
+    say(f"creating {nodes}")
+    async with (
+        asyncio.timeout(_WITHIN_SECONDS),
+        _filled(kubeconfig, size) as site,
+        operator(kubeconfig, port=port) as ours,
+    ):
+        url = f"http://{_LOCAL}:{port}"
+        await _answers(f"{url}/api/v2/nodes")
+        say(f"{nodes}: in the browser")
+        paint = await _in_browser(site, scale, url, size)
+        say(f"{nodes}: {scale.viewers} who look on")
+        sent = await _bytes_of_a_change(site, f"{url}/api/v2/events")
+        answers = await _answered(url)
+        nobody = await _used(site, ours, scale, url, viewers=0)
+        many = await _used(site, ours, scale, url, viewers=scale.viewers)
+        held = await ours.numbers()
+    rows: list[tuple[str, ...]] = []
+    if paint is not None:
+        slow = quantiles(paint.updates, n=20)[-1] if len(paint.updates) > 1 else paint.updates[0]
+        shown = f"all tiles after {SECONDS.show(paint.shown)}"
+        rows.append(judge.row(f"{nodes}, first paint", [paint.first], MILLISECONDS, target=None, beside=shown))
+        beside = f"of twenty the slowest {MILLISECONDS.show(slow)}"
+        rows.append(judge.row(f"{nodes}, change to paint", paint.updates, MILLISECONDS, target=None, beside=beside))
+    beside = f"{MEGABYTES.show(held['memory'])} of memory, peak {MEGABYTES.show(held['peak'])}"
+    rows.append(judge.row(f"{nodes}, sent for a change", sent, KILOBYTES, target=None, beside=beside))
+    what = f"{nodes}, {_CHANGES_A_SECOND} changes a second, {scale.viewers} viewers: of a core"
+    rows.append(judge.row(what, [many], SHARE, target=None, beside=f"without viewers {SHARE.show(nobody)}"))
+    for path, (took, size_of_it) in answers.items():
+        rows.append(judge.row(f"{nodes}, {path}", took, MILLISECONDS, target=None, beside=KILOBYTES.show(size_of_it)))
+    return rows
+
+
+async def _answered(url: str) -> dict[str, tuple[list[float], int]]:
+    """Return how long answers about all nodes take, and how large they are."""
+    clock, found = RealClock(), dict[str, tuple[list[float], int]]()
+    asked = dict.fromkeys(("api/v2/nodes", "api/v2/timeline", "metrics")) | {_WHAT_IF: {"text": _EDIT}}
+    async with aiohttp.ClientSession() as session:
+        for path, body in asked.items():
+            took: list[float] = []
+            for _ in range(_ANSWERS):
+                began = clock.monotonic()
+                async with session.request("GET" if body is None else "POST", f"{url}/{path}", json=body) as answer:
+                    answer.raise_for_status()
+                    size = len(await answer.read())
+                took.append(clock.monotonic() - began)
+            found[path] = took, size
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Paint:
+    first: float
+    shown: float
+    updates: list[float]
+
+
+async def _in_browser(site: "_Site", scale: Scale, url: str, size: int) -> _Paint | None:
+    chromium = shutil.which("chromium")
+    if chromium is None:
+        return None
+    from playwright.async_api import async_playwright
+
+    async with async_playwright() as driver:
+        browser = await driver.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+        page = await browser.new_page(viewport=_WINDOW)
+        await page.goto(f"{url}/static/")
+        shown = await page.evaluate(_SHOWN, size)
+        first = await page.evaluate(_PAINTED)
+        await RealClock().sleep(_SETTLES)
+        updates = [await _update(page, site) for _ in range(scale.changes)]
+        await browser.close()
+    return _Paint(first / 1e3, shown / 1e3, updates)
+
+
+async def _update(page: "Page", site: "_Site") -> float:
+    """Change a node, and return how long it took until that was seen; both clocks are this machine's."""
+    name = site.next_name()
+    await page.evaluate(_FOLLOW, name)
+    began = RealClock().now().timestamp()
+    await site.change(name)
+    seen: float = await page.evaluate("window.seen")
+    return seen / 1e3 - began
+
+
+async def _bytes_of_a_change(site: "_Site", url: str) -> list[float]:
+    clock, heard = RealClock(), 0
+    async with aiohttp.ClientSession(read_bufsize=1 << 20) as session, session.get(url) as stream:
+
+        async def listen() -> None:
+            nonlocal heard
+            async for piece in stream.content.iter_any():
+                heard += len(piece)
+
+        async with asyncio.TaskGroup() as group:
+            listening = group.create_task(listen())
+            await clock.sleep(_SETTLES)
+            found = []
+            for _ in range(5):
+                before = heard
+                await site.change(site.next_name())
+                await clock.sleep(timedelta(seconds=1))
+                found.append(float(heard - before))
+            listening.cancel()
+    return found
+
+
+async def _used(site: "_Site", ours: Operator, scale: Scale, url: str, *, viewers: int) -> float:
+    """Return which share of a core the operator uses while nodes change and so many look on."""
+
+    async def look(number: int) -> None:
+        # Each from a machine of its own, as far as the operator can tell: how many one may have is limited.
+        from_ = aiohttp.TCPConnector(local_addr=(f"127.0.0.{number + 2}", 0))
+        async with (
+            aiohttp.ClientSession(connector=from_, timeout=aiohttp.ClientTimeout(), read_bufsize=1 << 20) as session,
+            session.get(f"{url}/api/v2/events", raise_for_status=True) as stream,
+        ):
+            async for _ in stream.content.iter_any():
+                pass
+
+    async with asyncio.TaskGroup() as group:
+        looking = [group.create_task(look(number)) for number in range(viewers)]
+        await RealClock().sleep(_SETTLES)
+        before = await ours.numbers()
+        await site.change_for(scale.seconds)
+        after = await ours.numbers()
+        for it in looking:
+            it.cancel()
+    return (after["cpu"] - before["cpu"]) / scale.seconds
+
+
+class _Site:
+    """Nodes that change."""
+
+    def __init__(self, client: Client, names: Sequence[str]) -> None:
+        self._client = client
+        self._names = cycle(names)
+        self._cordoned: set[str] = set()
+
+    def next_name(self) -> str:
+        """Return whose turn it is."""
+        return next(self._names)
+
+    async def change(self, name: str) -> None:
+        """Cordon a node, or let it in again."""
+        self._cordoned ^= {name}
+        patch = strategic_patch({"spec": {"unschedulable": name in self._cordoned or None}})
+        await self._client.patch(_NODES, name, patch)
+
+    async def change_for(self, seconds: int) -> None:
+        """Change so many a second."""
+        clock = RealClock()
+        for _ in range(seconds * _CHANGES_A_SECOND):
+            began = clock.monotonic()
+            await self.change(self.next_name())
+            left = 1 / _CHANGES_A_SECOND - (clock.monotonic() - began)
+            await clock.sleep(timedelta(seconds=max(left, 0)))
+
+
+@asynccontextmanager
+async def _filled(kubeconfig: str, size: int) -> AsyncIterator[_Site]:
+    clock = RealClock()
+    transport = HttpTransport(config.load(kubeconfig=kubeconfig, clock=clock), clock=clock)
+    client = Client(transport, clock=clock, random=Random(1))
+    for definition in manifests.definitions():
+        await client.create(DEFINITIONS, definition)
+    bodies = [to_create(node) for node in fleet(1, size).nodes]
+    await each(bodies, lambda body: client.create(NODES, body), at_once=IN_FLIGHT)
+    try:
+        yield _Site(client, [body["metadata"]["name"] for body in bodies])
+    finally:
+        await client.close()
+
+
+async def _answers(url: str) -> None:
+    """Return when the operator leads, and answers."""
+    async with aiohttp.ClientSession() as session:
+        while True:
+            with suppress(aiohttp.ClientError):
+                async with session.get(url) as answer:
+                    if answer.ok:
+                        return
+            await RealClock().sleep(_SOON)
+
+
+def _free_port() -> int:
+    with socket.socket() as taken:
+        taken.bind((_LOCAL, 0))
+        port: int = taken.getsockname()[1]
+        return port
+
+
+_TEXT = f"""
+A real etcd and kube-apiserver, the operator in a process of its own, and chromium without a window,
+{_WINDOW["width"]} by {_WINDOW["height"]}, all on the same cores. The first paint is when chromium first shows
+something, "all tiles" when
+there is one for each node. A change is that a node is cordoned; the time runs from before it is asked for until the
+frame after its tile has changed, and so has the server's, the operator's and the browser's part, and up to a quarter of
+a second for which changes are gathered. What is sent for a change is what one viewer receives for it. Viewers are open
+event streams that are read. A start is that of the command `haulout run` with its webhook, until `/readyz` says ok; its
+memory is what it has {_SETTLES.seconds} s later. Answers of the API are timed one after the other, on an operator that
+has nothing else to do; `{_WHAT_IF}` is asked what an edit would change for each node.
+"""
