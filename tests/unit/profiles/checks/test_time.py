@@ -212,6 +212,21 @@ async def test_an_event_in_a_calendar_is_a_blackout() -> None:
     assert closed.info["reason"] == "blackout: Carnival; it opens Wed 2026-03-04 10:00 UTC"
 
 
+def test_what_a_calendar_says_is_worked_out_once_for_all_nodes() -> None:
+    asked = []
+
+    class Calendar:
+        def busy(self, *when: object) -> tuple[()]:
+            asked.append(when)
+            return ()
+
+    answers = {CalendarFile("holidays"): Answer(at("2026-03-02"), value=Calendar())}
+    check = TimeWindow(weekdays=("mon", "tue"), start="10:00", end="12:00", calendars=("holidays",))
+    for minute in range(60):
+        assert passed(check, f"2026-03-02 11:{minute:02}", answers=answers)
+    assert len(asked) == 1
+
+
 async def test_while_a_calendar_is_not_known_nobody_can_tell() -> None:
     check = TimeWindow(calendars=("holidays",))
     assert not list(check.problems())

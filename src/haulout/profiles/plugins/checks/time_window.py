@@ -199,6 +199,7 @@ def _read(data: bytes, *, file: str) -> "Calendar":
     return icalendar.read(data, file=file)
 
 
+@lru_cache(maxsize=256)
 def _timetable(check: TimeWindow, calendars: tuple["Calendar", ...]) -> Timetable:
     """Return what a check means; the same one each time, since it remembers what it has worked out."""
     zone = walltime.zone(check.timezone)
