@@ -63,6 +63,21 @@ async def test_a_watch_that_was_away_for_too_long_loads_anew_at_once(clock: Cloc
         assert world.names() == ["n1"]
 
 
+async def test_who_was_away_for_too_long_because_of_other_trouble_loads_anew_at_once_too(clock: Clock) -> None:
+    world = World(clock)
+    async with world.running():
+        world.transport.faults.before(answer=404, times=5)  # the last pause is up to 16 s, the next would be up to 30 s
+        world.transport.cut()
+        world.put("n1")
+        world.cluster.compact()
+        world.transport.mend()
+        asked = len(world.transport.requests)
+        while world.names() != ["n1"]:
+            await world.settle(0.05)
+        *_, expired, load = (it.at for it in world.transport.requests[asked:])
+        assert load - expired < timedelta(seconds=0.5)
+
+
 async def test_the_one_piece_is_asked_for_without_a_limit_and_only_once(clock: Clock) -> None:
     world = World(clock, watch_lists=False, page_size=2)
     for number in range(5):

@@ -123,7 +123,7 @@ class Follower(Generic[T]):
 
     async def run(self) -> NoReturn:
         """Follow until cancelled."""
-        failures = 0
+        failures, was_expired = 0, False
         while True:
             started = self._clock.monotonic()
             self._progressed = False
@@ -131,9 +131,12 @@ class Follower(Generic[T]):
                 silent = await self._follow()
             except KubeError as error:
                 lasted = self._clock.monotonic() - started
-                # Having got somewhere since the last failure makes this new trouble, not more of the old.
-                fresh = self._progressed or lasted > _SETTLED.total_seconds()
-                failures = 1 if fresh else failures + 1
+                # Having got somewhere since the last failure makes this new trouble, not more of the old. So does a
+                # server that answers again: it only says for how long it did not.
+                is_expired = isinstance(error, Expired)
+                back = is_expired and not was_expired
+                fresh = back or self._progressed or lasted > _SETTLED.total_seconds()
+                failures, was_expired = 1 if fresh else failures + 1, is_expired
                 self._verified = False
                 self._note(error)
                 await self._clock.sleep(self._pause(error, failures))
