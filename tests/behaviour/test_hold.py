@@ -78,8 +78,9 @@ async def test_a_profile_stays_where_it_is_until_the_hold_is_over_to_the_second(
 ) -> None:
     async with with_nodes(a_cluster(), 2).running() as cluster:
         cluster.run(operating(a_file(tmp_path, BY_ANNOTATIONS)))
-        await held(cluster, "n1", ends_in=timedelta(seconds=4))
         await attach(cluster, "n1", "os")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes="operational")  # somebody leads now
+        await held(cluster, "n1", ends_in=timedelta(seconds=6))
         await annotate(cluster, "n1", "wanted", "")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=REQUIRED)
         ends = hold.parse(annotation(cluster, "n1", hold.ANNOTATION) or "").until

@@ -98,6 +98,7 @@ def run(shell: Shell, command: Documented, played: Sandbox) -> None:
             shell.export(KUBECONFIG=str(played.kubeconfig))
             log = until.enter_context(shell.running(text.replace("make run", "haulout run --sandbox")))
             shell.run(f"for i in $(seq 600); do test -s '{log}' && exit; sleep 0.1; done; exit 1")
+            shell.run("sleep 2")  # what it said may be why it ends
         return
     if "--watch" in text or text.startswith("curl -sN"):
         text = f"timeout -s INT 2 {text} || test $? -eq 124"

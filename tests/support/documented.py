@@ -71,6 +71,7 @@ NOT_RUN: Mapping[str, str] = {
     "docs/design/sandbox.md: ": "it needs the sources of Kubernetes",
     "docs/reference/sandbox-scenarios.md: kubectl ": "test_run_with_kubectl.py has the scenario hub",
     "docs/reference/metal3.md: kubectl annotate baremetalhosts": "it needs Metal3; test_metal3.py has the annotation",
+    "docs/reference/esx.md: haulout maintenance-controller": "it needs a vCenter; tests/behaviour/test_esx.py has one",
     "docs/reference/hub.md: haulout run --mode management": "it has no end: tests/cluster/test_hub.py runs it",
 }
 
