@@ -779,6 +779,32 @@ async def test_a_key_run_by_events_again_and_again_does_not_pile_up_wakes(queue:
         assert len(queue._wakes._heap) < 100
 
 
+class LookedUpKey:
+    """Counts how often any of them is looked up."""
+
+    lookups = 0
+
+    def __hash__(self) -> int:
+        LookedUpKey.lookups += 1
+        return id(self)
+
+
+async def test_a_run_costs_no_more_if_many_keys_name_the_same_instant_again_and_again(clock: VirtualClock) -> None:
+    async def work(_key: LookedUpKey) -> datetime:
+        return EPOCH + DAY
+
+    chance = random.Random(7)
+    keys = [LookedUpKey() for _ in range(200)]
+    queue = Queue(work, clock=clock, random=chance)
+    LookedUpKey.lookups = 0
+    async with at_work(queue):
+        for _ in range(20):
+            for key in chance.sample(keys, len(keys)):
+                queue.add(key)
+            await queue.wait_idle()
+    assert LookedUpKey.lookups / (20 * len(keys)) < 50
+
+
 # Against models.
 
 

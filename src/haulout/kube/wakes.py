@@ -22,14 +22,14 @@ class Wakes(Generic[K]):
     def __init__(self, clock: Clock, wake: Callable[[K, datetime], object]) -> None:
         self._clock = clock
         self._wake = wake
-        self._instants: dict[K, datetime] = {}  # those that count
+        self._entries: dict[K, tuple[datetime, int, K]] = {}  # those that count
         self._heap: list[tuple[datetime, int, K]] = []  # may hold entries that no longer count
         self._tie_breaker = count()  # keys need not be comparable
         self._alarm: Alarm | None = None
         self._started = False
 
     def __len__(self) -> int:
-        return len(self._instants)
+        return len(self._entries)
 
     def start(self) -> None:
         """Wake keys from now on; needs a running loop."""
@@ -43,15 +43,15 @@ class Wakes(Generic[K]):
 
     def set(self, key: K, instant: datetime) -> None:
         """Wake `key` at `instant`, unless it is to be woken sooner."""
-        pending = self._instants.get(key)
-        if pending is None or instant < pending:
-            self._instants[key] = instant
-            heapq.heappush(self._heap, (instant, next(self._tie_breaker), key))
+        pending = self._entries.get(key)
+        if pending is None or instant < pending[0]:
+            entry = self._entries[key] = (instant, next(self._tie_breaker), key)
+            heapq.heappush(self._heap, entry)
             self._set_alarm()
 
     def discard(self, key: K) -> None:
         """Forget the pending wake-up of `key`, if there is one."""
-        if self._instants.pop(key, None) is not None:
+        if self._entries.pop(key, None) is not None:
             self._set_alarm()
 
     def _set_alarm(self) -> None:
@@ -65,15 +65,15 @@ class Wakes(Generic[K]):
 
     def _tidy(self) -> None:
         # A key that is woken by events long before its instant leaves an outdated entry each time.
-        if len(self._heap) > 2 * len(self._instants) + 64:
-            self._heap = [entry for entry in self._heap if self._counts(entry)]
+        if len(self._heap) > 2 * len(self._entries) + 64:
+            self._heap = list(self._entries.values())
             heapq.heapify(self._heap)
         while self._heap and not self._counts(self._heap[0]):
             heapq.heappop(self._heap)
 
     def _counts(self, entry: tuple[datetime, int, K]) -> bool:
-        instant, _, key = entry
-        return self._instants.get(key) == instant
+        # Not the instant: many keys name the same one again and again, for example the end of a time window.
+        return self._entries.get(entry[-1]) is entry
 
     def _ring(self) -> None:
         self._alarm = None
@@ -82,6 +82,6 @@ class Wakes(Generic[K]):
             entry = heapq.heappop(self._heap)
             if self._counts(entry):
                 key = entry[-1]
-                del self._instants[key]
+                del self._entries[key]
                 self._wake(key, entry[0])
         self._set_alarm()
