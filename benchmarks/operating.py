@@ -14,12 +14,11 @@ from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from random import Random
 
-import uvloop
-
 from gauges import memory, peak_memory
 from haulout.app.configured import Configured
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
+from haulout.cli import looping
 from haulout.cli.operate import with_profiles
 from haulout.core.clock import RealClock
 from haulout.kube.client import Client
@@ -69,4 +68,4 @@ async def _main(kubeconfig: str, configuration: Path | None, port: int | None) -
 
 if __name__ == "__main__":
     _, named, file, listens_on = sys.argv
-    uvloop.run(_main(named, Path(file) if file else None, int(listens_on) if listens_on else None))
+    looping.run(_main(named, Path(file) if file else None, int(listens_on) if listens_on else None))

@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, settings
 
 from controlplane import AssetsMissing, ControlPlane, find
 from haulout.core.clock import Clock, RealClock
-from haulout.core.virtual import RARE_COLLECTIONS, VirtualClock, VirtualLoop
+from haulout.core.garbage import RARELY
+from haulout.core.virtual import VirtualClock, VirtualLoop
 from haulout.sandbox import crashes
 from support.longest import longest_first
 from support.upheld import Upheld
@@ -64,7 +65,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*RARE_COLLECTIONS)
+    gc.set_threshold(*RARELY)
 
 
 def pytest_asyncio_loop_factories(

@@ -10,16 +10,15 @@ in a test is a far better answer than hanging.
 """
 
 import asyncio
-import gc
 import selectors
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import Executor
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 from haulout.core.clock import Alarm
+from haulout.core.garbage import collected_rarely
 from haulout.core.stepped import SteppedLoop
 
 if TYPE_CHECKING:
@@ -32,7 +31,6 @@ EPOCH = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)  # a Monday morning, when people 
 
 _WAITERS_NAMED = 10
 _LOOK_EVERY = 64  # turns of the loop
-RARE_COLLECTIONS = (50_000, 20, 100)  # new objects, collections of the young, collections of the middle-aged
 
 
 class Deadlock(RuntimeError):
@@ -172,23 +170,8 @@ class _ListedAlarm(Alarm):
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end on simulated time."""
-    with _collecting_rarely(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with collected_rarely(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
-
-
-@contextmanager
-def _collecting_rarely() -> Iterator[None]:
-    """Look for garbage in cycles less often.
-
-    A simulated cluster keeps a million objects and leaves hardly any cycles: as it usually is, the collector would take
-    a sixth of the time and find nothing.
-    """
-    usual = gc.get_threshold()
-    gc.set_threshold(*RARE_COLLECTIONS)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*usual)
 
 
 def _who_waits(loop: asyncio.AbstractEventLoop) -> str:
