@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, settings
 
 from controlplane import AssetsMissing, ControlPlane, find
 from haulout.core.clock import Clock, RealClock
-from haulout.core.garbage import RARELY
+from haulout.core.garbage import HARDLY_EVER
 from haulout.core.virtual import VirtualClock, VirtualLoop
 from haulout.sandbox import crashes
 from support.longest import longest_first
@@ -65,7 +65,7 @@ def pytest_collection_finish() -> None:
     """
     gc.collect()
     gc.freeze()
-    gc.set_threshold(*RARELY)
+    gc.set_threshold(*HARDLY_EVER)
 
 
 def pytest_asyncio_loop_factories(

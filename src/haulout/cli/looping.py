@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from haulout.core.garbage import collected_rarely
+from haulout.core.garbage import RARELY, collected
 
 T = TypeVar("T")
 
@@ -18,7 +18,7 @@ def run(main: Coroutine[Any, Any, T], *, loop_factory: Callable[[], asyncio.Abst
     """Run `main` to its end, by default on uvloop where it is installed; SIGINT and SIGTERM cancel it."""
     # What an event loop has to say is for those who asked for the log with -v: it does not reach Python's last resort.
     logging.getLogger("asyncio").addHandler(logging.NullHandler())
-    with collected_rarely(), asyncio.Runner(loop_factory=loop_factory or _new_event_loop) as runner:
+    with collected(RARELY), asyncio.Runner(loop_factory=loop_factory or _new_event_loop) as runner:
         try:
             return runner.run(_cancelled_by_sigterm(main))
         except asyncio.CancelledError:

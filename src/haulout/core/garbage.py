@@ -4,18 +4,22 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-RARELY = (10_000, 10, 10)  # new objects, collections of the young, collections of the middle-aged
+Pace = tuple[int, int, int]
+"""After how many new objects, collections of the young, and collections of the middle-aged."""
+
+RARELY: Pace = (10_000, 10, 10)  # it comes to the oldest, too: what connections leave must not add up over weeks
+HARDLY_EVER: Pace = (50_000, 20, 100)  # for what has no connections, and is over within the hour
 
 
 @contextmanager
-def collected_rarely() -> Iterator[None]:
+def collected(pace: Pace) -> Iterator[None]:
     """Look for it less often than usual.
 
-    What we run keeps many objects and leaves hardly any cycles: usually the collector takes a tenth of the time and
-    finds next to nothing. It still comes to the oldest, so that what connections leave does not add up over weeks.
+    What we run keeps many objects and leaves hardly any cycles: usually the collector takes a tenth of the time, of a
+    simulation a sixth, and finds next to nothing.
     """
     usual = gc.get_threshold()
-    gc.set_threshold(*RARELY)
+    gc.set_threshold(*pace)
     try:
         yield
     finally:

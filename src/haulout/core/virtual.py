@@ -18,7 +18,7 @@ from inspect import iscoroutine
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack
 
 from haulout.core.clock import Alarm
-from haulout.core.garbage import collected_rarely
+from haulout.core.garbage import HARDLY_EVER, collected
 from haulout.core.stepped import SteppedLoop
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class _ListedAlarm(Alarm):
 
 def run_virtual(main: Coroutine[Any, Any, T]) -> T:
     """Run `main` to its end on simulated time."""
-    with collected_rarely(), asyncio.Runner(loop_factory=VirtualLoop) as runner:
+    with collected(HARDLY_EVER), asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(main)
 
 
