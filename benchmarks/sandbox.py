@@ -118,7 +118,7 @@ def _rows(scale: Scale, of: _Figures) -> Iterator[tuple[str, ...]]:
 
 def _least_cpu(results: list[Numbers]) -> float:
     """Return what a simulation takes: it does the same in each round, so what comes on top is the machine's."""
-    return min(numbers["cpu"] for numbers in results)
+    return float(min(numbers["cpu"] for numbers in results))
 
 
 def _beside(results: list[Numbers]) -> str:
@@ -146,8 +146,8 @@ The cluster in one process, on one core: API server, scheduler, kubelets, node l
 are those of the processor. The first two are on virtual time, in-process without latency, with leases renewed every
 {heartbeat:g} minutes and no events; each round does the same, byte for byte, so what one takes longer than another is
 the machine's, and the figure is the quickest one's. The first has {day.deployments} deployments of {day.replicas} pods
-with a disruption budget each, of which one after the other is restarted as `kubectl rollout restart` does it, {pace} pods an
-hour, and a daemon set. The second begins with nodes that are registered and ready, and ends when all pods of
+with a disruption budget each, of which one after the other is restarted as `kubectl rollout restart` does it, {pace}
+pods an hour, and a daemon set. The second begins with nodes that are registered and ready, and ends when all pods of
 {start.deployments} deployments of {start.replicas} and of a daemon set are, which were created meanwhile. Idle nodes
 stand by on real time with the usual heartbeats. HTTP is the sandbox's front: our client reads a small object over TLS
 with connections that stay, from another process on another core. Rounds: {rounds}, of the last two the median.
