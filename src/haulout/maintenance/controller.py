@@ -43,7 +43,6 @@ from haulout.maintenance.restlessness import Restlessness
 from haulout.maintenance.seen import Decision, Seen, Stray
 from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us
 from haulout.maintenance.status import describe, is_said
-from haulout.maintenance.steps import Accept
 from haulout.maintenance.telling import WAITING, Teller
 
 log = logging.getLogger(__name__)
@@ -255,8 +254,6 @@ class Controller:
                     if decision.step is None:
                         return await self._rest(seen, decision)
                     self._restlessness.note(maintenance.name)
-                    if isinstance(decision.step, Accept):
-                        self._status_written_at[maintenance.name] = self._clock.monotonic()
                     maintenance = await self._performer.perform(decision.step, seen)
                 except Conflict:
                     conflicts += 1
