@@ -144,12 +144,12 @@ _TEXT = """
 The cluster in one process, on one core: API server, scheduler, kubelets, node lifecycle and all controllers. Seconds
 are those of the processor. The first two are on virtual time, in-process without latency, with leases renewed every
 {heartbeat:g} minutes and no events; each round does the same, byte for byte, so what one takes longer than another is
-the machine's. The first has {day.deployments} deployments of {day.replicas} pods
-with a disruption budget each, of which one after the other is restarted as `kubectl rollout restart` does it, {pace}
-pods an hour, and a daemon set. The second begins with nodes that are registered and ready, and ends when all pods of
-{start.deployments} deployments of {start.replicas} and of a daemon set are, which were created meanwhile. Idle nodes
-stand by on real time with the usual heartbeats. HTTP is the sandbox's front: our client reads a small object over TLS
-with connections that stay, from another process on another core. Rounds: {rounds}.
+the machine's. The first has {day.deployments} deployments of {day.replicas} pods with a disruption budget each, of
+which one after the other is restarted as `kubectl rollout restart` does it, {pace} pods an hour, and a daemon set.
+The second begins with nodes that are registered and ready, and ends when all pods of {start.deployments} deployments
+of {start.replicas} and of a daemon set are, which were created meanwhile. Idle nodes stand by on real time with the
+usual heartbeats. HTTP is the sandbox's front: our client reads a small object over TLS with connections that stay,
+from another process on another core. Rounds: {rounds}.
 """
 
 

@@ -372,6 +372,8 @@ class Controller:
         """Write the status at most once a second, but another phase at once; return when it is to be written."""
         if is_said(maintenance, status):
             return None
+        # The first status does not count. It is written before the node is taken, and that it is taken must not wait:
+        # a node whose pods leave would look as if that were still planned.
         written_at = self._status_written_at.get(maintenance.name)
         if written_at is not None and status.phase == maintenance.status.phase:
             due_in = _STATUS_AT_MOST_EVERY - timedelta(seconds=self._clock.monotonic() - written_at)
