@@ -50,6 +50,31 @@ def test_what_was_and_what_comes_is_told_by_the_clock_that_is_set(lib: Page) -> 
     assert told == ["30 s ago", "in 2 h", "now", "", "09:00", "17 Nov 09:00", "2026-11-17 09:00:00 UTC"]
 
 
+def test_letters_stay_while_somebody_types_and_the_page_is_shown_anew(lib: Page) -> None:
+    told = lib.evaluate(
+        """async () => {
+            const {narrowing} = await use("narrowing"), heard = [], seen = [];
+            const bar = narrowing("Narrow", [{name: "q", label: "Search"}], (it) => heard.push(it.q));
+            document.documentElement.append(bar.element);
+            const input = bar.element.querySelector("input");
+            const type = (text) => { input.value = text; input.dispatchEvent(new Event("input")); };
+            const show = (q) => { bar.show({q}); seen.push(input.value); };
+            const pause = () => new Promise((done) => setTimeout(done, 300));
+            bar.focus();
+            type("n1");
+            show("");
+            await pause();
+            show("n1");
+            type("n12");
+            bar.element.querySelector("button").click();
+            show("");
+            await pause();
+            return [heard, seen];
+        }"""
+    )
+    assert told == [["n1", ""], ["n1", "n1", ""]]
+
+
 @pytest.mark.parametrize(
     "route",
     [

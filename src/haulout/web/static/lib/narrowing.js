@@ -11,9 +11,9 @@ import { button } from "./parts.js";
 const PAUSE = 150; // milliseconds after the last letter
 
 export function narrowing(label, fields, tell, ...rest) {
-  let timer = 0;
+  let timer = 0; // while letters were typed that nobody was told of
   const inputs = new Map(fields.map((field) => [field.name, field.options ? choice(field, tell) : search(field)]));
-  const clear = button("Clear", () => tell(Object.fromEntries(fields.map(({ name }) => [name, ""]))), { mark: "close", kind: "quiet" });
+  const clear = button("Clear", () => now(Object.fromEntries(fields.map(({ name }) => [name, ""]))), { mark: "close", kind: "quiet" });
   const boxed = ([name, input]) => (fields.find((it) => it.name === name).options ? input : h("div", { class: "search" }, icon("search"), input, h("kbd", { "aria-hidden": "true" }, "/")));
   const element = h("div", { class: "filters narrowing", role: "search", "aria-label": label }, [...inputs].map(boxed), clear, rest);
 
@@ -21,9 +21,15 @@ export function narrowing(label, fields, tell, ...rest) {
     const input = h("input", { class: "field", type: "search", name, placeholder: "Search", "aria-label": title, autocomplete: "off", spellcheck: "false", "aria-keyshortcuts": "/" });
     input.addEventListener("input", () => {
       clearTimeout(timer);
-      timer = setTimeout(() => tell({ [name]: input.value.trim() }), PAUSE);
+      timer = setTimeout(() => now({ [name]: input.value.trim() }), PAUSE);
     });
     return input;
+  }
+
+  function now(parameters) {
+    clearTimeout(timer);
+    timer = 0;
+    tell(parameters);
   }
 
   return {
@@ -35,7 +41,7 @@ export function narrowing(label, fields, tell, ...rest) {
         const input = inputs.get(name);
         const value = parameters[name] ?? "";
         if (fixed) fill(input, all, value, options[name] ?? fixed);
-        else if (document.activeElement !== input || !value) input.value = value;
+        else if (document.activeElement !== input || (!value && !timer)) input.value = value; // a page that is shown anew takes no letters away
       }
       clear.hidden = !fields.some(({ name }) => parameters[name]);
     },
