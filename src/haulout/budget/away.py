@@ -98,15 +98,29 @@ def _owners(node: Node) -> tuple[str, ...]:
     return () if mark is None else tuple(mark.owners)
 
 
-def down_since(node: Node, now: datetime) -> datetime | None:
-    """Return since when a node is down, if it is and nobody can hope for a slip any more."""
+def has_failed(node: Node) -> bool:
+    """Tell whether a node is not ready, and has been: it is down if that lasts."""
     ready = _ready(node)
-    if ready is None or ready.status == "True" or _is_joining(node, ready):
+    return ready is not None and ready.status != "True" and not _is_joining(node, ready)
+
+
+def failed_at(node: Node) -> datetime | None:
+    """Return since when a node is as ready or not as it is, if it says so."""
+    ready = _ready(node)
+    return None if ready is None else ready.last_transition_time
+
+
+def down_since(node: Node, now: datetime) -> datetime | None:
+    """Return since when a node is down, if it is and nobody can hope for a slip any more.
+
+    What is far in the future was long ago: it is our clock that is wrong.
+    """
+    if not has_failed(node):
         return None
-    since = ready.last_transition_time
+    since = failed_at(node)
     if since is None:
         return node.metadata.creation_timestamp or now
-    return None if now - since < DOWN_AFTER else since
+    return None if abs(now - since) < DOWN_AFTER else since
 
 
 def _is_joining(node: Node, ready: Condition) -> bool:

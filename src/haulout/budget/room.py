@@ -5,18 +5,19 @@
     view.limits(node)             # the same for the ledger, which has the last word
 
 A node that is out of service already, because it is down or somebody else holds it, takes no room: it may be taken
-whatever the budget says.
+whatever the budget says. That it is down must be beyond doubt for that (`haulout.budget.outages`); where there is any,
+others count as down, and this one does not.
 
 Orders that wait come first, in the order of their coming, each as far as there is room for it: one that waits for its
 zone keeps nobody in another zone from going.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from datetime import datetime
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from typing import Protocol
 
-from haulout.budget.away import is_away, may_be_back, why
+from haulout.budget.away import is_away, is_taken, may_be_back, why
 from haulout.budget.limits import Budget, BudgetLimit, Group
 from haulout.budget.line import Order
 from haulout.drain.words import some
@@ -39,6 +40,10 @@ class Nodes(Protocol):
 
     def size(self, group: Group) -> int:
         """Return how many nodes there are in a group."""
+        ...
+
+    def sure_in(self, node: Node, now: datetime) -> timedelta | None:
+        """Return what `haulout.budget.outages.Outages.sure_in` tells."""
         ...
 
 
@@ -74,13 +79,15 @@ class View:
 
     def crowded(self, node: Node) -> Crowded | None:
         """Return why there is no room for a node; None if there is."""
-        if not self.budget or is_away(node, self.now):
+        if not self.budget or self._is_out(node):
             return None
-        return self._crowded(node, [*self._away(), *self._before(node)])
+        found = self._crowded(node, [*self._away(), *self._before(node)])
+        sure_in = self.nodes.sure_in(node, self.now)
+        return found if found is None or sure_in is None else replace(found, again_at=self.now + sure_in)
 
     def limits(self, node: Node) -> list[Limit]:
         """Return the limits that must have room for a node; none if it takes no room."""
-        if not self.budget or is_away(node, self.now):
+        if not self.budget or self._is_out(node):
             return []
         counted = [*self._away(), *self._before(node)]
         return [self._limit(group, node, counted) for group in self.budget.groups(node.metadata.labels)]
@@ -95,7 +102,11 @@ class View:
         return self._crowded(node, counted.values()) or Crowded(tuple(names), ("",) * len(names))
 
     def _away(self) -> Iterator[Node]:
-        return (it for it in self.nodes.candidates() if is_away(it, self.now))
+        return (it for it in self.nodes.candidates() if is_away(it, self.now) or self._is_out(it))
+
+    def _is_out(self, node: Node) -> bool:
+        """Tell whether a node is out of service beyond doubt."""
+        return is_taken(node) or self.nodes.sure_in(node, self.now) == timedelta()
 
     def _before(self, node: Node) -> list[Node]:
         """Return the nodes of orders that go first, as far as they go."""
@@ -105,7 +116,7 @@ class View:
             if self.order is not None and order >= self.order:
                 break
             wanted = self.nodes.find(order.node)
-            if wanted is None or wanted.name == node.name or is_away(wanted, self.now):
+            if wanted is None or wanted.name == node.name or self._is_out(wanted):
                 continue
             if self._crowded(wanted, [*taken, *going]) is None:
                 going.append(wanted)

@@ -43,6 +43,7 @@ from haulout.maintenance.restlessness import Restlessness
 from haulout.maintenance.seen import Decision, Seen, Stray
 from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us
 from haulout.maintenance.status import describe, is_said
+from haulout.maintenance.steps import RemoveFinalizer
 from haulout.maintenance.telling import WAITING, Teller
 
 log = logging.getLogger(__name__)
@@ -184,7 +185,7 @@ class Controller:
                     self._queue.add(other.name)
 
     def _note_node(self, old: Node | None, new: Node | None) -> None:
-        self._sight.sizes.note(old, new)
+        self._sight.note_node(old, new)
         if self._line.orders() and may_make_room(self._budget, old, new):
             self._wake_waiting()
         if not changed_for_us(old, new):
@@ -320,7 +321,7 @@ class Controller:
         return tuple([Stray(node=it, lease=await self._sight.lease(it.name)) for it in others])
 
     async def _forget(self, name: str) -> None:
-        """Stop what is done for a maintenance that is gone; tell of nodes that it left behind."""
+        """Stop what is done for a maintenance that is gone; give back what came late, tell of what else is left."""
         await self._drains.stop(name)
         self._status_written_at.pop(name, None)
         self._restlessness.forget(name)
@@ -329,19 +330,37 @@ class Controller:
         self._recorder.forget(name)
         self._line.leave(name)
         self._teller.forget(name)
+        if (over := self._sight.over(name)) is not None:
+            await self._clear_away(over)
+            return
         for node in self._sight.nodes_held_by(name):
             if await self._is_orphan(node, name):
                 self._teller.orphaned(node, name)
 
+    async def _clear_away(self, maintenance: NodeMaintenance) -> None:
+        """Give back what was taken for a maintenance that was over by then."""
+        for _ in range(_MOST_STEPS):
+            seen = await self._look(maintenance)
+            step = decide(seen).step
+            if step is None or isinstance(step, RemoveFinalizer) or await self._is_there(maintenance.name):
+                return
+            await self._performer.perform(step, seen)
+
     async def _is_orphan(self, node: Node, name: str) -> bool:
-        """Ask the server itself whether a node is held for a maintenance that does not exist: copies may be old."""
+        """Tell whether a node is held for a maintenance that does not exist."""
+        if await self._is_there(name):
+            return False
+        found = self._sight.nodes.note(await self._client.get(NODES, node.name))
+        return name in orders_of(found)
+
+    async def _is_there(self, name: str) -> bool:
+        """Ask the server itself whether there is such a maintenance, and look at it then: copies may be old."""
         try:
             self._sight.maintenances.note(await self._client.get(NODE_MAINTENANCES, name))
         except NotFound:
-            found = self._sight.nodes.note(await self._client.get(NODES, node.name))
-            return name in orders_of(found)
+            return False
         self._queue.add(name)
-        return False
+        return True
 
     # What is told
 

@@ -6,7 +6,7 @@ A step that finds the world other than it was when it was chosen changes nothing
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from haulout.budget.room import Crowded, View
 from haulout.budget.slots import Slots
@@ -28,7 +28,7 @@ from haulout.maintenance.telling import Teller
 
 log = logging.getLogger(__name__)
 
-_FORBIDDEN_FOR = timedelta(minutes=1)
+_FORBIDDEN_FOR = 60.0  # seconds
 
 
 class Performer:
@@ -48,7 +48,7 @@ class Performer:
     ) -> None:
         self.leased_at: dict[str, datetime] = {}  # by maintenance: when its node's lease was taken or renewed
         self.restored_at: dict[str, datetime] = {}  # by maintenance: when its node had to be taken again
-        self._publishes_from: datetime | None = None  # the server has refused our conditions of nodes until now
+        self._publishes_from = 0.0  # by the monotonic clock: the server has refused our conditions of nodes
         self._client = client
         self._sight = sight
         self._drains = drains
@@ -88,7 +88,7 @@ class Performer:
 
     def may_publish(self) -> bool:
         """Tell whether to write conditions of nodes: not for a while after we were told that we may not."""
-        return self._publishes_from is None or self._client.clock.now() >= self._publishes_from
+        return self._client.clock.monotonic() >= self._publishes_from
 
     def forget(self, name: str) -> None:
         """Forget a maintenance."""
@@ -121,6 +121,7 @@ class Performer:
 
     async def _remove_finalizer(self, maintenance: NodeMaintenance) -> NodeMaintenance:
         left = tuple(it for it in maintenance.metadata.finalizers if it != FINALIZER)
+        self._sight.note_over(maintenance)
         changed = await self._set_finalizers(maintenance, left)
         if not left:
             self._sight.maintenances.note_gone(changed)
@@ -142,6 +143,7 @@ class Performer:
             maintenance = confirmed
             if not await self._has_slot(maintenance, _present(seen)):
                 return maintenance
+            self._sight.note_over(maintenance)
         node = self._sight.nodes.note(await self._client.patch(NODES, maintenance.node, node_patch(change)))
         if not is_first:
             self.restored_at[maintenance.name] = self._client.clock.now()
@@ -179,7 +181,7 @@ class Performer:
         except Forbidden as error:
             if step.is_last:
                 raise
-            self._publishes_from = self._client.clock.now() + _FORBIDDEN_FOR
+            self._publishes_from = self._client.clock.monotonic() + _FORBIDDEN_FOR
             self._teller.cannot_publish(maintenance, str(error))
         else:
             self._sight.nodes.note(changed)
@@ -190,6 +192,7 @@ class Performer:
             maintenance = await self._sight.confirmed(maintenance)
             if maintenance.is_leaving:
                 return maintenance
+            self._sight.note_over(maintenance)
         taken = self._sight.leases.note(await self._taken_lease(_present(seen), looks_new=seen.lease is None))
         if taken.spec.holder_identity == node_lease.HOLDER:
             self.leased_at[maintenance.name] = self._client.clock.now()

@@ -2,17 +2,24 @@
 
 A copy may be old. What is missing in it is asked for, and whoever is about to take a node hears from the server itself
 whether its maintenance is still wanted (`confirmed`).
+
+Nothing ties the node's object to that of its maintenance. While two processes believe that they lead, one may take a
+node just after the other has ended the maintenance. So whoever ends one remembers it for a while, and so does whoever
+takes something for one, until the server has told since that it is there (`note_over`): what comes late is given back.
 """
 
 import asyncio
 import logging
 import re
 from collections.abc import Callable, Collection, Coroutine
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
+
+from msgspec import structs
 
 from haulout.budget.away import may_count, orders_of
 from haulout.budget.limits import Group
+from haulout.budget.outages import Outages
 from haulout.budget.room import Sizes
 from haulout.drain import cordon
 from haulout.errors import HauloutError, KubeError, NotFound
@@ -28,7 +35,7 @@ from haulout.kube.objects import Lease, Node, RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import LEASES, NODES
 from haulout.maintenance import lease as node_lease
-from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
+from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, Status
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +47,7 @@ _LONGEST_NAME = 253
 _NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SYNCED_WITHIN = timedelta(seconds=10)
 _A_MOMENT = timedelta(seconds=1)
+_REMEMBERED_FOR = timedelta(minutes=30)  # longer than a write is on its way, or a watch behind
 
 
 def node_cache(client: Client) -> Cache[Node]:
@@ -64,11 +72,13 @@ class Sight:
         self._client = client
         self._lease_namespace = lease_namespace
         self._told: dict[str, tuple[str, float]] = {}  # by maintenance: its uid, and when it was asked for last
+        self._over: dict[str, tuple[NodeMaintenance, float]] = {}  # by maintenance: as it goes, and since when
         by_node = {BY_NODE: _node_of}
         self.maintenances = Fresh(Cache(client, Selection(NODE_MAINTENANCES), row=as_is, indexes=by_node))
         self._has_own_nodes = nodes is None
         self.nodes = Fresh(node_cache(client) if nodes is None else nodes)
         self.sizes = Sizes(self.nodes.cache.all)
+        self._outages = Outages(client.clock)
         self.leases = Fresh(Cache(client, Selection(LEASES, namespace=lease_namespace), row=as_is))
 
     def runs(self) -> tuple[Callable[[], Coroutine[Any, Any, None]], ...]:
@@ -110,8 +120,23 @@ class Sight:
             changed = await self._client.patch(NODE_MAINTENANCES, maintenance.name, patch, subresource=subresource)
         except NotFound:
             raise MaintenanceGone from None
-        self._told[changed.name] = changed.uid, asked_at
-        return self.maintenances.note(changed)
+        return self._is_told(changed, asked_at)
+
+    def note_over(self, maintenance: NodeMaintenance) -> None:
+        """Remember a maintenance that is about to end, or for which something is taken, though it may have ended."""
+        now = self._client.clock.monotonic()
+        going = maintenance.metadata.deletion_timestamp or self._client.clock.now()
+        metadata = structs.replace(maintenance.metadata, deletion_timestamp=going)
+        self._over.pop(maintenance.name, None)
+        self._over[maintenance.name] = structs.replace(maintenance, metadata=metadata, status=Status()), now
+        for name, (_, since) in list(self._over.items()):
+            if now - since <= _REMEMBERED_FOR.total_seconds():
+                break
+            del self._over[name]
+
+    def over(self, name: str) -> NodeMaintenance | None:
+        """Return a maintenance of which we know that nobody wants what is done for it, if it is gone by now."""
+        return self._over[name][0] if name in self._over else None
 
     def forget(self, name: str) -> None:
         """Forget a maintenance."""
@@ -125,8 +150,13 @@ class Sight:
             raise MaintenanceGone from None
         if found.uid != maintenance.uid:
             raise MaintenanceGone
-        self._told[found.name] = found.uid, asked_at
-        return self.maintenances.note(found)
+        return self._is_told(found, asked_at)
+
+    def _is_told(self, maintenance: NodeMaintenance, asked_at: float) -> NodeMaintenance:
+        self._told[maintenance.name] = maintenance.uid, asked_at
+        if not maintenance.is_leaving:
+            self._over.pop(maintenance.name, None)
+        return self.maintenances.note(maintenance)
 
     async def refresh(self, maintenance: NodeMaintenance) -> NodeMaintenance:
         """Ask the server for a maintenance and its node, of which the copies have proved to be old."""
@@ -176,6 +206,11 @@ class Sight:
 
     # For budgets
 
+    def note_node(self, old: Node | None, new: Node | None) -> None:
+        """Take note of a change of a node."""
+        self.sizes.note(old, new)
+        self._outages.note(old, new)
+
     def find(self, name: str) -> Node | None:
         """Return a node, as far as it is known."""
         return self.nodes.get(name)
@@ -187,6 +222,10 @@ class Sight:
     def size(self, group: Group) -> int:
         """Return how many nodes there are in a group."""
         return self.sizes.of(group)
+
+    def sure_in(self, node: Node, now: datetime) -> timedelta | None:
+        """Return in what time a node is down beyond doubt; None if it is ready."""
+        return self._outages.sure_in(node, now)
 
 
 def _service(node: Node) -> tuple[str, ...]:

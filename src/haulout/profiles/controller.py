@@ -95,7 +95,7 @@ class Controller:
         self._has_own_cache = nodes is None
         row = compact_nodes(alike=(DRAIN_RULES,))
         self._cache = Cache(client, Selection(NODES), row=row) if nodes is None else nodes
-        self._nodes = NodeSights(data.entries_of, changed=self._note_change)
+        self._nodes = NodeSights(data.entries_of, changed=self._note_change, clock=client.clock)
         self._line = line or Line()
         self._performer = Performer(
             client,

@@ -408,6 +408,8 @@ class _Walk:
             return ""
         sizes = (topics.NODE_COUNT,) if any(it.is_share for it in view.budget.limits) else ()
         self.topics |= {topics.SERVICE, *sizes, *map(topics.label, view.budget.label_keys())}
+        if crowded.again_at is not None:
+            self.wakes.append(crowded.again_at)
         return str(crowded)
 
     def _move(self, transition: Transition, profile: Profile, state: State) -> State:

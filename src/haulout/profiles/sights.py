@@ -10,12 +10,15 @@ anybody here reads, since a kubelet has only said again that all is well: these 
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import datetime, timedelta
 
 import msgspec
 
 from haulout.budget import away
 from haulout.budget.limits import Group
+from haulout.budget.outages import Outages
 from haulout.budget.room import Sizes
+from haulout.core.clock import Clock
 from haulout.kube.cache import revision
 from haulout.kube.objects import Node
 from haulout.kube.store import Store
@@ -52,13 +55,17 @@ class _Row(NodeSight):
 
 
 class NodeSights:
-    """The nodes; `read` makes entries of a data annotation, `changed` hears of each change."""
+    """The nodes; `read` makes entries of a data annotation, `changed` hears of each change.
 
-    def __init__(self, read: Read, *, changed: Changed) -> None:
+    Whoever follows them gives a `clock`; who takes one look has none.
+    """
+
+    def __init__(self, read: Read, *, changed: Changed, clock: Clock | None = None) -> None:
         self._read = read
         self._changed = changed
         self._store: Store[_Row] = Store({_BY_STATE: _where, _BY_SERVICE: _service})
         self._sizes = Sizes(lambda: (row.node for row in self._store.all()))
+        self._outages = Outages(clock)
         self._with_label: dict[str, dict[str, _Row]] = {}  # for labels that were asked for
 
     # For readers
@@ -97,6 +104,10 @@ class NodeSights:
         """Return how many nodes there are in a group."""
         return self._sizes.of(group)
 
+    def sure_in(self, node: Node, now: datetime) -> timedelta | None:
+        """Return in what time a node is down beyond doubt; None if it is ready."""
+        return self._outages.sure_in(node, now)
+
     # For the cache, and for whoever writes
 
     def follow(self, old: Node | None, new: Node | None) -> None:
@@ -126,7 +137,9 @@ class NodeSights:
 
     def _put(self, row: _Row) -> None:
         old = self._store.put(row)
-        self._sizes.note(None if old is None else old.node, row.node)
+        before = None if old is None else old.node
+        self._sizes.note(before, row.node)
+        self._outages.note(before, row.node)
         for key, rows in self._with_label.items():
             if key in row.node.metadata.labels:
                 rows[row.key] = row
@@ -136,6 +149,7 @@ class NodeSights:
     def _drop(self, row: _Row) -> None:
         self._store.drop(row.key)
         self._sizes.note(row.node, None)
+        self._outages.note(row.node, None)
         for rows in self._with_label.values():
             rows.pop(row.key, None)
         self._changed(row.key, _topics(row, None), False)

