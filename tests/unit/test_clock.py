@@ -39,9 +39,11 @@ class JumpCountingLoop(VirtualLoop):
 class MachineClock(VirtualClock):
     """Simulated time, but alarms find out that it was set as they do on a machine: by looking again."""
 
-    def call_at(self, instant: datetime, callback: Callable[[], object]) -> Alarm:
+    def call_at(
+        self, instant: datetime, callback: Callable[[], object], *, set_back: Callable[[], object] | None = None
+    ) -> Alarm:
         """Call `callback` when the wall clock has reached `instant`."""
-        return Alarm(self, instant, callback, look_again=MINUTE)
+        return Alarm(self, instant, callback, look_again=MINUTE, set_back=set_back)
 
 
 async def ring(clock: Clock, instant: datetime) -> datetime:
@@ -248,6 +250,30 @@ async def test_a_machine_whose_clock_is_set_back_rings_no_earlier_than_the_insta
     asyncio.get_running_loop().call_later(30, clock.set_wall, -HOUR)
     assert await ring(clock, EPOCH + 10 * MINUTE) == EPOCH + 10 * MINUTE
     assert clock.monotonic() == 70 * 60
+
+
+@pytest.mark.parametrize(("kind", "after"), [(VirtualClock, 30), (MachineClock, 60)])
+async def test_who_wants_to_hear_of_it_is_told_that_the_clock_was_set_back(
+    kind: type[VirtualClock], after: float
+) -> None:
+    clock, told = kind(), list[float]()
+    alarm = clock.call_at(EPOCH + HOUR, lambda: told.append(-1), set_back=lambda: told.append(clock.monotonic()))
+    asyncio.get_running_loop().call_later(30, clock.set_wall, -HOUR)
+    await clock.sleep(3 * HOUR)
+    alarm.cancel()
+    assert told == [after], "and the alarm is over"
+
+
+@pytest.mark.parametrize("kind", [VirtualClock, MachineClock])
+@pytest.mark.parametrize("set_by", [timedelta(seconds=-4), timedelta(seconds=30)])
+async def test_small_corrections_and_clocks_set_forward_are_not_told(
+    kind: type[VirtualClock], set_by: timedelta
+) -> None:
+    clock, told = kind(), list[str]()
+    clock.call_at(EPOCH + HOUR, lambda: told.append("rang"), set_back=lambda: told.append("set back"))
+    asyncio.get_running_loop().call_later(30, clock.set_wall, set_by)
+    await clock.sleep(2 * HOUR)
+    assert told == ["rang"]
 
 
 # Threads, and nothing to wait for.

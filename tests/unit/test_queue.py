@@ -268,10 +268,26 @@ async def test_thousands_of_keys_may_wake_at_the_same_instant(queue: Queue[str],
 # The wall clock may be set, and lengths of time do not care.
 
 
-@pytest.mark.parametrize(
-    ("set_by", "wakes_after"), [(9 * HOUR, HOUR), (-9 * HOUR, 19 * HOUR), (DAY, MINUTE), (-DAY, 34 * HOUR)]
-)
-async def test_wakes_follow_the_wall_clock_when_it_is_set(
+async def test_whoever_waits_looks_again_when_the_wall_clock_is_set_back(clock: VirtualClock) -> None:
+    looks: list[tuple[str, float]] = []
+
+    async def work(key: str) -> datetime | None:
+        looks.append((key, clock.monotonic()))
+        return EPOCH + 10 * HOUR if clock.now() < EPOCH + 10 * HOUR else None
+
+    queue = Queue(work, clock=clock, random=random.Random(7))
+    async with at_work(queue):
+        queue.wake_at("n1", EPOCH + 10 * HOUR)
+        queue.wake_at("n2", EPOCH + 11 * HOUR)
+        await clock.sleep(MINUTE)
+        clock.set_wall(-9 * HOUR)
+        await clock.sleep(DAY)
+    then = 19 * HOUR.total_seconds()
+    assert looks == [("n1", 60), ("n2", 60), ("n1", then), ("n2", then)]
+
+
+@pytest.mark.parametrize(("set_by", "wakes_after"), [(9 * HOUR, HOUR), (DAY, MINUTE)])
+async def test_wakes_follow_the_wall_clock_when_it_is_set_forward(
     clock: VirtualClock, set_by: timedelta, wakes_after: timedelta
 ) -> None:
     woken: asyncio.Future[float] = asyncio.get_running_loop().create_future()
@@ -739,9 +755,11 @@ class AlarmCountingClock(VirtualClock):
 
     most = 0
 
-    def call_at(self, instant: datetime, callback: Callable[[], object]) -> Alarm:
+    def call_at(
+        self, instant: datetime, callback: Callable[[], object], *, set_back: Callable[[], object] | None = None
+    ) -> Alarm:
         """Call `callback` at `instant`, and count."""
-        alarm = super().call_at(instant, callback)
+        alarm = super().call_at(instant, callback, set_back=set_back)
         self.most = max(self.most, len(self._alarms))
         return alarm
 

@@ -19,6 +19,7 @@ from typing import Protocol
 
 # A wall clock may be set while we wait for an instant: a long wait looks again this often.
 _LOOK_AGAIN = timedelta(minutes=1)
+SET_BACK = timedelta(seconds=5)  # less is a correction that nobody need hear of
 
 
 class Clock(Protocol):
@@ -36,15 +37,21 @@ class Clock(Protocol):
         """Return after `duration`; at once (but letting others run) if it is not positive."""
         ...
 
-    def call_at(self, instant: datetime, callback: Callable[[], object]) -> "Alarm":
-        """Call `callback` from the running loop when `now()` has reached `instant`."""
+    def call_at(
+        self, instant: datetime, callback: Callable[[], object], *, set_back: Callable[[], object] | None = None
+    ) -> "Alarm":
+        """Call `callback` from the running loop when `now()` has reached `instant`.
+
+        Call `set_back` instead once the wall clock proves to have been set back: for whoever reckoned the instant from
+        what `now()` was, and would wait for hours instead of seconds.
+        """
         ...
 
 
 class Alarm:
     """A callback that waits for an instant of wall time, also when the wall clock is set meanwhile."""
 
-    __slots__ = ("_callback", "_clock", "_handle", "_look_again", "instant")
+    __slots__ = ("_callback", "_clock", "_handle", "_look_again", "_offset", "_set_back", "instant")
 
     def __init__(
         self,
@@ -53,9 +60,12 @@ class Alarm:
         callback: Callable[[], object],
         *,
         look_again: timedelta | None = None,
+        set_back: Callable[[], object] | None = None,
     ) -> None:
         self.instant = instant
         self._clock = clock
+        self._set_back = set_back
+        self._offset = 0.0 if look_again is None or set_back is None else offset(clock)
         self._callback = callback
         self._look_again = look_again
         self._handle = self._arm()
@@ -64,10 +74,13 @@ class Alarm:
         """Forget it; harmless after it rang."""
         self._handle.cancel()
 
-    def look_again(self) -> None:
+    def look_again(self, *, by: timedelta) -> None:
         """Wait anew: the wall clock was set. Only for an alarm that has neither rung nor been cancelled."""
-        self._handle.cancel()
-        self._handle = self._arm()
+        self.cancel()
+        if self._set_back is not None and by <= -SET_BACK:
+            self._set_back()
+        else:
+            self._handle = self._arm()
 
     def _arm(self) -> asyncio.TimerHandle:
         wait = max(self.instant - self._clock.now(), timedelta())
@@ -76,10 +89,22 @@ class Alarm:
         return asyncio.get_running_loop().call_later(wait.total_seconds(), self._ring)
 
     def _ring(self) -> None:
-        if self._clock.now() < self.instant:
-            self._handle = self._arm()
-        else:
+        if self._clock.now() >= self.instant:
             self._callback()
+        elif self._was_set_back() and self._set_back is not None:
+            self._set_back()
+        else:
+            self._handle = self._arm()
+
+    def _was_set_back(self) -> bool:
+        if self._look_again is None or self._set_back is None:
+            return False
+        return offset(self._clock) - self._offset <= -SET_BACK.total_seconds()
+
+
+def offset(clock: Clock) -> float:
+    """Return by how many seconds the wall clock is ahead of the one that nobody sets: the same, until it is set."""
+    return clock.now().timestamp() - clock.monotonic()
 
 
 class RealClock:
@@ -97,9 +122,11 @@ class RealClock:
         """Return after `duration`."""
         await asyncio.sleep(max(duration.total_seconds(), 0))
 
-    def call_at(self, instant: datetime, callback: Callable[[], object]) -> Alarm:
-        """Call `callback` when the wall clock has reached `instant`."""
-        return Alarm(self, instant, callback, look_again=_LOOK_AGAIN)
+    def call_at(
+        self, instant: datetime, callback: Callable[[], object], *, set_back: Callable[[], object] | None = None
+    ) -> Alarm:
+        """Call `callback` when the wall clock has reached `instant`, or `set_back` when it was set back."""
+        return Alarm(self, instant, callback, look_again=_LOOK_AGAIN, set_back=set_back)
 
 
 if hasattr(time, "CLOCK_BOOTTIME"):

@@ -129,9 +129,11 @@ class VirtualClock:
         """Return after `duration` of simulated time."""
         await asyncio.sleep(max(duration.total_seconds(), 0))
 
-    def call_at(self, instant: datetime, callback: Callable[[], object]) -> Alarm:
-        """Call `callback` at exactly `instant` of simulated wall time."""
-        return _ListedAlarm(self, instant, callback, listed_in=self._alarms)
+    def call_at(
+        self, instant: datetime, callback: Callable[[], object], *, set_back: Callable[[], object] | None = None
+    ) -> Alarm:
+        """Call `callback` at exactly `instant` of simulated wall time, or `set_back` when that is set back."""
+        return _ListedAlarm(self, instant, callback, listed_in=self._alarms, set_back=set_back)
 
     def set_wall(self, by: timedelta) -> None:
         """Move the wall clock without any time passing, as an operator or NTP would.
@@ -140,8 +142,8 @@ class VirtualClock:
         """
         self._start += by
         self._latest = (0.0, self._start)
-        for alarm in self._alarms:
-            alarm.look_again()
+        for alarm in tuple(self._alarms):
+            alarm.look_again(by=by)
 
 
 class _ListedAlarm(Alarm):
@@ -150,10 +152,16 @@ class _ListedAlarm(Alarm):
     __slots__ = ("_listed_in",)
 
     def __init__(
-        self, clock: VirtualClock, instant: datetime, callback: Callable[[], object], *, listed_in: dict[Alarm, None]
+        self,
+        clock: VirtualClock,
+        instant: datetime,
+        callback: Callable[[], object],
+        *,
+        listed_in: dict[Alarm, None],
+        set_back: Callable[[], object] | None,
     ) -> None:
         self._listed_in = listed_in
-        super().__init__(clock, instant, callback)
+        super().__init__(clock, instant, callback, set_back=set_back)
 
     def cancel(self) -> None:
         self._listed_in.pop(self, None)

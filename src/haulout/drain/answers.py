@@ -6,7 +6,7 @@ holds up only the pods that it is about, and is asked again after a while.
 
 import asyncio
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 from haulout.core.backoff import Backoff
 from haulout.drain.selection import DaemonSetAnswer
@@ -20,7 +20,7 @@ DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", namespaced=True,
 
 _BACKOFF = Backoff(first=timedelta(seconds=5), limit=timedelta(minutes=1), jitter=0.2)
 _WITHIN = timedelta(seconds=10)
-_NODE_IS_FRESH = timedelta(minutes=1)
+_NODE_IS_FRESH = 60.0  # seconds
 
 
 class Answers:
@@ -31,25 +31,25 @@ class Answers:
         self.namespaces: dict[str, Mapping[str, str] | str] = {}
         self._client = client
         self._clock = client.clock
-        self._node: tuple[bool, datetime] | None = None
-        self._failures: dict[Question, tuple[int, datetime]] = {}  # how many in a row, when to ask again
+        self._node: tuple[bool, float] | None = None  # and when that was, by the monotonic clock
+        self._failures: dict[Question, tuple[int, float]] = {}  # how many in a row, when to ask again
         self._asking: set[Question] = set()
 
     @property
     def node_ready(self) -> bool | None:
         """Whether the node is ready; None if that was not asked of late."""
-        if self._node is None or self._clock.now() >= self._node[1] + _NODE_IS_FRESH:
+        if self._node is None or self._clock.monotonic() >= self._node[1] + _NODE_IS_FRESH:
             return None
         return self._node[0]
 
     @property
-    def wakes_at(self) -> datetime | None:
-        """When the next question is to be repeated."""
+    def wakes_at(self) -> float | None:
+        """When the next question is to be repeated, by the monotonic clock."""
         return min((at for question, (_, at) in self._failures.items() if question not in self._asking), default=None)
 
     def open(self, wanted: tuple[Question, ...]) -> list[Question]:
         """Return what is to be asked now: what is wanted, and what failed some time ago; each is then under way."""
-        now = self._clock.now()
+        now = self._clock.monotonic()
         due = [question for question, (_, at) in self._failures.items() if at <= now]
         asked = [it for it in dict.fromkeys((*wanted, *due)) if it not in self._asking]
         asked = [it for it in asked if it in due or it not in self._failures]
@@ -70,7 +70,7 @@ class Answers:
             return
         self._fail(question, failed)
         failures = self._failures.get(question, (0, None))[0] + 1
-        again_at = self._clock.now() + _BACKOFF.delay(failures, self._client.random)
+        again_at = self._clock.monotonic() + _BACKOFF.delay(failures, self._client.random).total_seconds()
         self._failures[question] = failures, again_at
 
     async def _ask(self, question: Question) -> str:
@@ -89,7 +89,7 @@ class Answers:
             case "namespace":
                 self.namespaces[name] = (await self._client.get(NAMESPACES, name)).metadata.labels
             case _:
-                self._node = await self._is_ready(name), self._clock.now()
+                self._node = await self._is_ready(name), self._clock.monotonic()
 
     async def _daemon_set(self, name: str, namespace: str) -> DaemonSetAnswer:
         try:
@@ -111,4 +111,4 @@ class Answers:
         elif question.kind == "namespace":
             self.namespaces[question.key] = problem
         else:
-            self._node = True, self._clock.now()
+            self._node = True, self._clock.monotonic()

@@ -31,7 +31,7 @@ from typing import Any
 import msgspec
 
 from haulout.core.backoff import Backoff
-from haulout.core.clock import Alarm
+from haulout.core.clock import SET_BACK, offset
 from haulout.drain import blockers, verdicts, words
 from haulout.drain.answers import Answers
 from haulout.drain.blockers import Blocker
@@ -95,8 +95,9 @@ class Drain:
         self._on_answer = on_answer
         self._told_of: set[tuple[str, Rung]] = set()
         self._bell = asyncio.Event()
-        self._gathering: Alarm | None = None
-        self._gathers_until: datetime | None = None
+        self._gathering: asyncio.TimerHandle | None = None
+        self._gathers_until = 0.0  # by the monotonic clock
+        self._offset = offset(client.clock)
         self._awaited: set[str] = set()  # uids of pods, if nothing but their going is waited for
         self._presence = Presence(self._source, changed=self._note_pod)
         self._answers = Answers(client)
@@ -117,7 +118,7 @@ class Drain:
         self._is_listing = False
         self._is_confirmed = False  # by a list that was made when nothing seemed to be left
         self._list_failures = 0
-        self._list_again_at: datetime | None = None
+        self._list_again_at = 0.0  # by the monotonic clock
         self._list_problem = ""
 
     # For others, at any time
@@ -150,7 +151,8 @@ class Drain:
 
     def hurry(self, namespace: str) -> None:
         """Ask pods of a namespace again that wait for a disruption budget: a pod became ready there."""
-        self._memory = self._memory.hurried(f"{PREFIX}{namespace}/", at=self._clock.now())
+        now = self._now()
+        self._memory = self._memory.hurried(f"{PREFIX}{namespace}/", at=now)
         self._bell.set()
 
     # The drain
@@ -178,7 +180,7 @@ class Drain:
     async def _drain(self, group: asyncio.TaskGroup) -> Outcome:
         while True:
             self._bell.clear()
-            self._gathers_until = self._clock.now() + _GATHERED_FOR
+            self._gathers_until = self._clock.monotonic() + _GATHERED_FOR.total_seconds()
             plan = self._decided() if self._is_synced else self._before_the_first_look()
             self._memory = plan.memory
             self.outcome = self._ended(plan)
@@ -194,6 +196,16 @@ class Drain:
             self._openings.follow((it.blocker.object for it in plan.progress.blockers), group)
             await self._rest(plan)
 
+    def _now(self) -> datetime:
+        """Return the wall time; if that was set, what was noted by it is moved along before anything else is."""
+        now = self._clock.now()
+        ahead = offset(self._clock)
+        by = timedelta(seconds=ahead - self._offset)
+        if abs(by) >= SET_BACK:
+            self._offset = ahead
+            self._memory = self._memory.shifted(by)
+        return now
+
     def _decided(self) -> Plan:
         pods = self._presence.pods()
         view = View(
@@ -207,22 +219,23 @@ class Drain:
         )
         if self.outcome is not None:
             return self._decided_anew(view)
-        plan = decide(view, self._memory, self._policy, now=self._clock.now())
+        now = self._now()
+        plan = decide(view, self._memory, self._policy, now=now)
         return _only_looking(plan) if self._is_waiting else plan
 
     def _decided_anew(self, view: View) -> Plan:
         """Decide about a node that was empty: for pods that came since, the time that the drain may take begins now."""
-        now = self._clock.now()
+        now = self._now()
         plan = decide(view, self._memory, replace(self._policy, timeout=None), now=now)
         if plan.ending is Ending.DRAINED:
             return plan
         return decide(view, replace(self._memory, started=now), self._policy, now=now)
 
     def _first_memory(self) -> Memory:
-        return Memory.resume(self._checkpoint or Checkpoint(started=self._clock.now()))
+        return Memory(started=self._now()) if self._checkpoint is None else Memory.resume(self._checkpoint)
 
     def _before_the_first_look(self) -> Plan:
-        now, limit = self._clock.now(), self._policy.timeout
+        now, limit = self._now(), self._policy.timeout
         deadline = None if limit is None or self._is_waiting else self._memory.started + limit
         progress = replace(self.progress, trouble=self._source.trouble, deadline=deadline)
         late = deadline is not None and now >= deadline
@@ -254,23 +267,27 @@ class Drain:
             self._start(self._requests.do(chore))
         for question in self._answers.open(plan.questions):
             self._start(self._ask(question))
+        now = self._now()
         for action in plan.actions:
             uid = action.pod.uid
-            self._memory = self._memory.ask(uid, action.rung, at=self._clock.now(), pace=action.pace)
+            self._memory = self._memory.ask(uid, action.rung, at=now, pace=action.pace)
             self._openings.use(budget_of(action.pace))
             self._start(self._perform(action), name=_SENDING)
         wants_list = plan.verifies or (plan.ending is Ending.DRAINED and not self._is_confirmed)
-        may_list = self._list_again_at is None or self._list_again_at <= self._clock.now()
+        may_list = self._list_again_at <= self._clock.monotonic()
         if wants_list and may_list and not self._is_listing:
             self._is_listing = True
             self._start(self._list())
 
     async def _rest(self, plan: Plan) -> None:
         """Wait until something happened, or an instant has come."""
-        in_trouble_at = self._clock.now() + _TROUBLE_REPORTED_EVERY if plan.progress.trouble else None
-        wakes = (plan.wakes_at, self._answers.wakes_at, self._list_again_at, in_trouble_at)
-        instant = min((it for it in wakes if it is not None and it > self._clock.now()), default=None)
-        alarm = None if instant is None else self._clock.call_at(instant, self._bell.set)
+        now, moment = self._now(), self._clock.monotonic()
+        in_trouble_at = now + _TROUBLE_REPORTED_EVERY if plan.progress.trouble else None
+        waits = [(it - now).total_seconds() for it in (plan.wakes_at, in_trouble_at) if it is not None]
+        waits += [it - moment for it in (self._answers.wakes_at, self._list_again_at) if it is not None]
+        wait = min((it for it in waits if it > 0), default=None)
+        # Lengths of time stay the same when the wall clock is set.
+        alarm = None if wait is None else asyncio.get_running_loop().call_later(wait, self._bell.set)
         try:
             await self._bell.wait()
         finally:
@@ -289,10 +306,11 @@ class Drain:
             self._bell.set()
 
     def _look_soon(self) -> None:
-        if self._gathers_until is None or self._gathers_until <= self._clock.now():
+        wait = self._gathers_until - self._clock.monotonic()
+        if wait <= 0:
             self._bell.set()
         elif self._gathering is None:
-            self._gathering = self._clock.call_at(self._gathers_until, self._bell.set)
+            self._gathering = asyncio.get_running_loop().call_later(wait, self._bell.set)
 
     async def _stopped(self) -> Outcome:
         """Let the requests under way be answered, so that what is told is true."""
@@ -352,11 +370,12 @@ class Drain:
             self._list_failures += 1
             self._list_problem = str(error)
             wait = _LIST_RETRY.delay(self._list_failures, self._client.random)
-            self._list_again_at = self._clock.now() + wait
+            self._list_again_at = self._clock.monotonic() + wait.total_seconds()
         else:
-            self._list_failures, self._list_again_at, self._list_problem = 0, None, ""
+            self._list_failures, self._list_again_at, self._list_problem = 0, 0.0, ""
             self._presence.confirm(page)
-            self._memory = self._memory.verified(at=self._clock.now())
+            now = self._now()
+            self._memory = self._memory.verified(at=now)
             self._is_confirmed = True
         finally:
             self._is_listing = False
@@ -396,7 +415,7 @@ class Drain:
             self._on_asked(action.pod, action.rung)
 
     def _note_answer(self, action: Action, problem: str) -> None:
-        uid, now = action.pod.uid, self._clock.now()
+        uid, now = action.pod.uid, self._now()
         if self._on_answer is not None and not problem:
             self._on_answer(action.rung, action.way, None)
         if action.way is Way.REQUEST:
@@ -406,7 +425,7 @@ class Drain:
         self._memory = self._memory.accepted(uid, at=now, wait=wait)
 
     def _note_refusal(self, action: Action, error: KubeError) -> None:
-        uid, now = action.pod.uid, self._clock.now()
+        uid, now = action.pod.uid, self._now()
         if is_gone(error):
             self._memory = self._memory.vanished(uid, at=now, wait=_RETRY.first)
             return
@@ -423,7 +442,8 @@ class Drain:
 
     def _note_opening(self, budget: str) -> None:
         """Ask the next pod that waits for a budget, which has room."""
-        self._memory = self._memory.hurried(budget, at=self._clock.now())
+        now = self._now()
+        self._memory = self._memory.hurried(budget, at=now)
         self._bell.set()
 
 

@@ -109,7 +109,7 @@ class EvictionRequests:
     async def run(self) -> None:
         """Follow them once they are wanted, until cancelled or it is clear that there are none."""
         await self._wanted.wait()
-        alarm = self._clock.call_at(self._clock.now() + TAKEN_UP_WITHIN, self._give_up)
+        alarm = asyncio.get_running_loop().call_later(TAKEN_UP_WITHIN.total_seconds(), self._give_up)
         try:
             self._are_there = await self._are_served()
             if not self._are_there:

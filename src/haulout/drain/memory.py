@@ -65,6 +65,18 @@ class Trace:
     blocked_since: datetime | None = None
     is_doubtful: bool = False  # the server said that there is no such pod
 
+    def shifted(self, by: timedelta, *, is_inherited: bool) -> "Trace":
+        """Return it after the wall clock was set by so much."""
+        return replace(
+            self,
+            seen_at=self.seen_at + by,
+            since=self.since if is_inherited else _later(self.since, by),
+            asked_at=_later(self.asked_at, by),
+            requested_at=_later(self.requested_at, by),
+            accepted_at=_later(self.accepted_at, by),
+            blocked_since=_later(self.blocked_since, by),
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
@@ -101,6 +113,17 @@ class Memory:
             return self
         traces = {**self.traces, **{pod.uid: self._first_trace(pod, now=now) for pod in new}}
         return replace(self, traces=traces)
+
+    def shifted(self, by: timedelta) -> "Memory":
+        """Return it after the wall clock was set by so much; what a predecessor has noted was by another clock."""
+        inherited = {} if self.inherited is None else self.inherited.since
+        return replace(
+            self,
+            started=self.started if self.inherited is not None else self.started + by,
+            traces={uid: it.shifted(by, is_inherited=uid in inherited) for uid, it in self.traces.items()},
+            paces={name: replace(it, next_at=it.next_at + by) for name, it in self.paces.items()},
+            verified_at=_later(self.verified_at, by),
+        )
 
     def having(self, changed: Mapping[str, Trace]) -> "Memory":
         """Return it with some traces replaced."""
@@ -224,3 +247,7 @@ def _refused_pace(trace: Trace, blocker: Blocker) -> str:
 
 def _same(one: Blocker, other: Blocker) -> bool:
     return (one.kind, one.object) == (other.kind, other.object)
+
+
+def _later(instant: datetime | None, by: timedelta) -> datetime | None:
+    return None if instant is None else instant + by

@@ -84,7 +84,7 @@ class Zone:
         if until - self._clock.now() > _KEEPS_SESSION:
             await self._session.close()
         await self._clock.sleep(began + _SHORTLY - self._clock.now())  # whoever wakes us again and again
-        alarm = self._clock.call_at(until, self._woken.set)
+        alarm = self._clock.call_at(until, self._woken.set, set_back=self._woken.set)
         try:
             await self._woken.wait()
         finally:

@@ -14,7 +14,8 @@ instant for keys that named one. There is no polling; an idle queue holds one al
 - A key that is neither due, running, sleeping nor failing costs nothing: the queue has forgotten it. Tasks stay, as
   many as have run at once, and rest until there is work.
 
-Instants are wall time and follow the wall clock when it is set. Backoffs are lengths of time and do not.
+Instants are wall time and follow the wall clock when it is set; if that is set back, all who sleep are looked at again.
+Backoffs are lengths of time and do not.
 """
 
 import asyncio

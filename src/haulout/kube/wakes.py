@@ -2,7 +2,8 @@
 
 Thousands of keys sleep at a time, and most are woken by an event long before their instant. Setting and dropping a
 wake-up is therefore cheap (a heap whose outdated entries are skipped), and the clock knows of only one alarm, which it
-keeps right when the wall clock is set.
+keeps right when the wall clock is set. When that is set back, all are woken: most instants were reckoned from `now()`,
+so that seconds would be hours now, and whoever waits for an hour of the day says so again.
 """
 
 import heapq
@@ -61,7 +62,7 @@ class Wakes(Generic[K]):
             self._alarm.cancel()
             self._alarm = None
         if earliest and not self._alarm:
-            self._alarm = self._clock.call_at(earliest, self._ring)
+            self._alarm = self._clock.call_at(earliest, self._ring, set_back=self._wake_all)
 
     def _tidy(self) -> None:
         # A key that is woken by events long before its instant leaves an outdated entry each time.
@@ -74,6 +75,14 @@ class Wakes(Generic[K]):
     def _counts(self, entry: tuple[datetime, int, K]) -> bool:
         # Not the instant: many keys name the same one again and again, for example the end of a time window.
         return self._entries.get(entry[-1]) is entry
+
+    def _wake_all(self) -> None:
+        self._alarm = None
+        self._heap.clear()
+        entries, self._entries = self._entries, {}
+        for instant, _, key in entries.values():
+            self._wake(key, instant)
+        self._set_alarm()
 
     def _ring(self) -> None:
         self._alarm = None

@@ -40,7 +40,8 @@ class Kubelets:
         while True:
             self._is_due.clear()
             await self._ask()
-            alarm = self._client.clock.call_at(self._client.clock.now() + interval(), self._is_due.set)
+            again_at = self._client.clock.now() + interval()
+            alarm = self._client.clock.call_at(again_at, self._is_due.set, set_back=self._is_due.set)
             try:
                 await self._is_due.wait()
             finally:

@@ -24,7 +24,7 @@ class Throttled:
         if self._last is None or now - self._last >= self._every or now < self._last:
             self._ring()
         else:
-            self._alarm = self._clock.call_at(self._last + self._every, self._ring)
+            self._alarm = self._clock.call_at(self._last + self._every, self._ring, set_back=self._ring)
 
     def stop(self) -> None:
         """Tell nothing any more."""

@@ -9,21 +9,25 @@ import msgspec
 import pytest
 
 from haulout.core.clock import Clock
+from haulout.core.virtual import VirtualClock
 from haulout.drain.blockers import Kind
 from haulout.drain.engine import Drain
+from haulout.drain.memory import Checkpoint
 from haulout.drain.policy import Behavior, Order, Policy, Rule
 from haulout.drain.progress import Ending, State
 from haulout.drain.requests import Lane
 from haulout.errors import LeadershipLost
+from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import PODS
 from haulout.kube.selectors import parse
 from haulout.kube.transport import Response
 from haulout.sandbox.cluster import Cluster
-from support.draining import DRAINER, SHOP, a_budget, a_pod, a_town, a_workload, is_ready
+from support.draining import DRAINER, SHOP, Town, a_budget, a_pod, a_town, a_workload, is_ready
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)
+HOUR = timedelta(hours=1)
 NMO = Policy.like_nmo()
 
 
@@ -761,6 +765,64 @@ async def test_a_pod_whose_coming_was_missed_is_found_by_the_last_list(clock: Cl
         town.line.faults.clear()
         assert (await asyncio.wait_for(running, 120)).is_drained
         assert town.names() == []
+
+
+def own_clock(town: Town) -> tuple[VirtualClock, Client]:
+    """Return a client of those who drain, and its clock, which only they have."""
+    clock = VirtualClock(town.clock.now() - timedelta(seconds=town.clock.monotonic()))
+    return clock, Client(town.line, clock=clock, random=town.client.random)
+
+
+@pytest.mark.parametrize("by", [3 * HOUR, -3 * HOUR], ids=str)
+async def test_a_drain_keeps_its_pace_and_its_deadline_when_the_wall_clock_is_set_and_set_right(
+    clock: Clock, by: timedelta
+) -> None:
+    """The budget may not be watched here, so it is asked again and again whether the pod may go."""
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 1, on="n1")
+        town.put(a_budget("web", app="web", minAvailable=1))
+        town.line.faults.before(path="/poddisruptionbudgets", answer=403, times=None)
+        wall, client = own_clock(town)
+        running = town.start(drain := Drain(client, "n1", replace(NMO, timeout=HOUR)))
+        await town.until(lambda: kinds(drain) == {Kind.BUDGET: 1})
+        for step in (by, -by):
+            wall.set_wall(step)
+            asked = len(town.evictions())
+            await clock.sleep(2 * MINUTE)
+            assert 2 <= len(town.evictions()) - asked <= 30
+            assert (running.done(), drain.progress.deadline) == (False, drain.progress.started + HOUR)
+        town.api.remove("poddisruptionbudgets", "web", SHOP)
+        assert (await asyncio.wait_for(running, 60)).is_drained
+
+
+@pytest.mark.parametrize("by", [3 * HOUR, -3 * HOUR], ids=str)
+async def test_a_list_that_failed_is_tried_again_though_the_wall_clock_was_set(clock: Clock, by: timedelta) -> None:
+    async with a_town(clock, "n1") as town:
+        rule = town.line.faults.before(where=lambda it: ("limit", "500") in it.query, answer=500, times=None)
+        wall, client = own_clock(town)
+        running = town.start(Drain(client, "n1", NMO))
+        wall.set_wall(by)
+        await clock.sleep(2 * MINUTE)
+        assert 8 <= rule.hits <= 40
+        wall.set_wall(-by)
+        town.line.faults.lift(rule)
+        assert (await asyncio.wait_for(running, 60)).is_drained
+
+
+async def test_what_a_predecessor_has_noted_is_not_moved_when_our_clock_is_set_right(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 1, on="n1")
+        town.put(a_budget("web", app="web", minAvailable=1))
+        wall, client = own_clock(town)
+        wall.set_wall(HOUR)  # from the beginning
+        began = clock.now()
+        town.start(drain := Drain(client, "n1", NMO, checkpoint=Checkpoint(started=began)))
+        await town.until(lambda: kinds(drain) == {Kind.BUDGET: 1})
+        wall.set_wall(-HOUR)
+        await clock.sleep(2 * MINUTE)
+        (standing,) = drain.progress.blockers
+        assert drain.progress.started == began
+        assert began <= standing.since <= began + SECOND
 
 
 async def test_an_api_server_that_is_away_is_waited_for_and_not_hammered(clock: Clock) -> None:

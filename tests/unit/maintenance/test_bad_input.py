@@ -297,15 +297,22 @@ async def test_maintenances_end_when_their_definition_is_deleted_and_go_on_when_
         assert is_taken(cluster, "n2")
 
 
-async def test_a_maintenance_that_is_torn_away_leaves_a_node_that_is_told_of(clock: Clock) -> None:
+@pytest.mark.parametrize("operator_is", ["dead", "cut off"])
+async def test_a_maintenance_that_is_torn_away_leaves_a_node_that_is_told_of(clock: Clock, operator_is: str) -> None:
     async with a_shop(clock) as cluster:
         operator = cluster.run(operate)
         await order(cluster, "n1")
         await succeeded(cluster)
-        operator.kill()
+        if operator_is == "dead":
+            operator.kill()
+        else:
+            operator.transport.cut()
         await cluster.change(PLURAL, NAME, metadata={"finalizers": None})
         await countermand(cluster)
-        operator.start()
+        if operator_is == "dead":
+            operator.start()
+        else:
+            operator.transport.mend()
         await cluster.eventually(lambda: "OrphanedCordon" in events(cluster, "n1", kind="Node"))
         await trouble(cluster)
         assert is_taken(cluster, "n1"), "somebody may work on it"

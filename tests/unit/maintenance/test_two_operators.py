@@ -12,6 +12,7 @@ from haulout.app.names import LEADER_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.core.clock import Clock
 from haulout.kube.objects import RawObject
+from haulout.maintenance.lease import HOLDER
 from haulout.sandbox.faults import FAULTS, Fault, mixture
 from haulout.sandbox.invariants import DeadHoldNothing, Death, Invariant
 from haulout.sandbox.processes import Process
@@ -20,6 +21,7 @@ from support.clusters import a_cluster
 from support.live import SandboxCluster
 from support.maintaining import (
     PLURAL,
+    a_lease,
     events,
     has_lease,
     invariants,
@@ -118,9 +120,9 @@ async def test_two_that_both_believe_they_lead_come_to_the_same_end(clock: Clock
         assert set(events(cluster)) == {"BeginMaintenance", "SucceedMaintenance", "RemovedMaintenance"}
 
 
-@pytest.mark.parametrize("seed", [3009, 3013, 3017, 3023])
+@pytest.mark.parametrize("seed", [3000, 3009, 3013, 3017, 3023, 3113])
 async def test_two_that_both_lead_and_see_different_things_do_not_race_each_other(clock: Clock, seed: int) -> None:
-    """In the first two of these their clocks differ, or one of them sees pods that the other does not."""
+    """In some of these their clocks differ, or one of them sees pods or a node that the other does not."""
     async with a_shop(clock) as cluster:
         for name in BOTH:
             cluster.run(operate, name=name)
@@ -131,6 +133,33 @@ async def test_two_that_both_lead_and_see_different_things_do_not_race_each_othe
         assert _writes_to(cluster, PLURAL, since=0) + _writes_to(cluster, "leases", since=0) < 1000
         await over(cluster)
         await cluster.eventually(lambda: is_given_back(cluster, "n1"))
+
+
+@pytest.mark.parametrize("dies", ["who takes", "who ends"])
+@pytest.mark.parametrize("is_leased", [False, True])
+async def test_a_node_that_is_taken_after_its_maintenance_was_ended_is_given_back(
+    clock: Clock, dies: str, *, is_leased: bool
+) -> None:
+    """Nothing ties the node to its maintenance: one leader ends that while the other's write is on its way."""
+    async with a_shop(clock) as cluster:
+        taking = cluster.run(operate, name="a")
+        await cluster.pass_time(seconds=1)
+        if is_leased:
+            await cluster.create(a_lease("n1", holder=HOLDER, now=clock.now()))
+        taking.transport.faults.straggle(timedelta(seconds=20), method="PATCH", path="nodes/n1")
+        await order(cluster, "n1")
+        await cluster.pass_time(seconds=1)
+        assert has_lease(cluster, "n1")
+        if dies == "who takes":
+            taking.kill()
+        ending = cluster.run(operate, name="b")
+        await over(cluster)
+        if dies == "who ends":
+            ending.kill()
+        await cluster.eventually(lambda: any(it.who == "a" and it.kind.plural == "nodes" for it in cluster.history))
+        await cluster.eventually(lambda: is_given_back(cluster, "n1"))
+        assert not has_lease(cluster, "n1")
+        assert "OrphanedCordon" not in events(cluster, "n1", kind="Node")
 
 
 def _writes_to(cluster: SandboxCluster, plural: str, *, since: int) -> int:

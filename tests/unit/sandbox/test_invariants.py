@@ -135,6 +135,15 @@ def test_a_node_cordoned_by_a_person_must_stay_cordoned() -> None:
     assert told(history, CORDONS) == ["a was uncordoned, which people had cordoned"]
 
 
+@pytest.mark.parametrize(("mark", "blamed"), [("x", []), ("", ["a was uncordoned, which test had cordoned"])])
+def test_a_node_created_anew_with_the_mark_of_its_owners_is_still_theirs(mark: str, blamed: list[str]) -> None:
+    history = cordon(ready_nodes("a"), "a").lose("nodes", "a", by="test")
+    for node, owners, who in (a_node("a").ready().cordoned(), mark, "test"), (a_node("a").ready(), "", "operator"):
+        node["metadata"] = {**node["metadata"], "annotations": {OWNERS: owners}}
+        history.put(node, by=who)
+    assert told(history, CORDONS) == blamed
+
+
 def test_a_node_that_was_cordoned_before_all_history_was_not_cordoned_by_us() -> None:
     history = History().put(a_node("a").cordoned())
     assert told(uncordon(history, "a"), CORDONS) == ["a was uncordoned, which people had cordoned"]

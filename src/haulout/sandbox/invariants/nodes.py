@@ -165,7 +165,9 @@ class _CordonJudge(Judge):
         if write.after is None or was == is_cordoned(write.after):
             return
         if not was:
-            self._cordoned_by[write.key] = write.who
+            # One that is created anew with the mark of its owners is still theirs.
+            if write.before is not None or not self._owners(write.after):
+                self._cordoned_by[write.key] = write.who
             return
         by = self._cordoned_by.pop(write.key, "somebody before")
         if write.who not in self._operator:

@@ -74,7 +74,7 @@ class Lifecycles:
         while True:
             self._wake.clear()
             next_look = await self._see_to_all(desk)
-            alarm = next_look and self._clock.call_at(next_look, self._wake.set)
+            alarm = next_look and self._clock.call_at(next_look, self._wake.set, set_back=self._wake.set)
             await self._wake.wait()
             if alarm:
                 alarm.cancel()
