@@ -248,6 +248,30 @@ async def test_a_full_queue_forgets_the_oldest_and_counts(clock: Clock) -> None:
     assert world.recorder.dropped == 2
 
 
+async def test_while_much_happens_events_give_way_and_are_all_sent_when_it_is_quiet(world: World) -> None:
+    for number in range(200):
+        world.record(f"{number}")
+        await world.pass_(0.01)
+        assert number or len(world.events()) == 1, "the first is sent at once"
+    assert 20 <= len(world.events()) <= 50
+    await world.pass_(0.1 + 0.2)
+    assert len(world.events()) == 200
+
+
+@pytest.mark.parametrize(
+    ("settings", "sent"), [({}, 2), ({"capacity": 100}, 51), ({"gives_way": False}, 60)], ids=["usual", "many", "all"]
+)
+async def test_events_do_not_give_way_if_many_wait_or_nobody_is_to_be_spared(
+    clock: Clock, settings: dict[str, Any], sent: int
+) -> None:
+    """Each takes a millisecond."""
+    async with a_world(clock, **settings) as world:
+        for number in range(100):
+            world.record(f"{number}")
+        await world.pass_(0.06)
+        assert len(world.events()) == pytest.approx(sent, abs=1)
+
+
 async def test_trouble_that_passes_loses_nothing(world: World) -> None:
     world.transport.faults.before(path="events", answer=503, times=2)
     world.transport.faults.before(path="events", skip=2, times=2)

@@ -3,6 +3,8 @@
 `record` only notes down and returns; `run` sends in the background. Events are for people and nothing depends on them,
 so nothing about them may stop, slow down or fail the work they tell of: the queue is bounded and forgets the longest
 waiting first (the newest say how things are now), each write is tried a few times, and what is given up is counted.
+While more and more happens they are sent now and then only: an event is one more write for a server that has enough to
+do with the others. As soon as it is quiet for a moment, or many wait, all are sent.
 
 What happens again within six minutes does not become another event but raises the count of the first: a series, as
 client-go's recorder makes them. Unlike there, events with different notes are different: a note cannot be changed
@@ -43,6 +45,9 @@ SERIES_PAUSE = timedelta(seconds=10)  # between two writes of one series
 _TRIES = 6
 _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=15), jitter=0.25)
 _QUIET = timedelta(minutes=10)  # before the same trouble is logged again
+_PACE = 0.05  # seconds between two events while more are recorded all the time
+_QUIET_FOR = 0.1  # seconds without one, and all that wait are sent at once
+_SHORTEST_WAIT = 0.001  # seconds: what is cut to nothing would be waited for again and again
 _NOTE_BYTES = 1024
 _WORD_BYTES = 128
 _NAME_LENGTH = 253
@@ -89,7 +94,7 @@ class EventRecorder:
     """Records events in the name of one controller; the owner runs `run`.
 
     `capacity` bounds both the events that wait to be sent and the series that are remembered; `dropped` counts the
-    writes that were given up.
+    writes that were given up. One that `gives_way` sends little while much is recorded.
     """
 
     def __init__(
@@ -99,17 +104,21 @@ class EventRecorder:
         instance: str,
         controller: str = "haulout.dev/operator",
         capacity: int = 1000,
+        gives_way: bool = True,
     ) -> None:
         self.dropped = 0
         self._client = client
         self._clock = client.clock
         self._source = {"reportingController": controller, "reportingInstance": _cut(instance, _WORD_BYTES)}
         self._capacity = capacity
+        self._gives_way = gives_way
         self._series: OrderedDict[object, _Series] = OrderedDict()  # the one that happened last is last
         self._queue: list[tuple[float, int, _Series]] = []  # a heap, by when each is due
         self._order = itertools.count()
         self._wake = asyncio.Event()
         self._sending = asyncio.Lock()
+        self._recorded_at = -math.inf
+        self._sent_at = -math.inf
         self._complained_at: dict[type[Exception], float] = {}
 
     def record(
@@ -138,6 +147,7 @@ class EventRecorder:
         else:
             body = self._event(regarding, related, now) | said
             series = _Series(body["metadata"]["name"], body["metadata"]["namespace"], body, 1, now, seen)
+        self._recorded_at = seen
         self._remember(key, series)
         self._enqueue(series)
 
@@ -145,6 +155,7 @@ class EventRecorder:
         """Send what is recorded, until cancelled."""
         while True:
             await self._until_due()
+            await self._give_way()
             async with self._sending:
                 if self._wait() <= 0:
                     await self._send_first()
@@ -214,6 +225,15 @@ class EventRecorder:
                     await self._wake.wait()
             except TimeoutError:
                 return
+
+    async def _give_way(self) -> None:
+        """Wait for a moment in which nothing happens, but not for long, and not at all if many wait."""
+        while self._gives_way and len(self._queue) <= self._capacity // 2:
+            due = min(self._sent_at + _PACE, self._recorded_at + _QUIET_FOR)
+            if (wait := due - self._clock.monotonic()) < _SHORTEST_WAIT:
+                break
+            await self._clock.sleep(timedelta(seconds=wait))
+        self._sent_at = self._clock.monotonic()
 
     # Sending
 

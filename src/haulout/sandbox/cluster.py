@@ -66,7 +66,7 @@ class Cluster:
         self.transports: dict[str, InProcessTransport] = {}
         self._view = View(self.client("view"))
         self._recorders = {
-            name: EventRecorder(self.client(name), instance="sandbox", controller=controller)
+            name: EventRecorder(self.client(name), instance="sandbox", controller=controller, gives_way=False)
             for name, controller in _REPORTERS.items()
             if events
         }

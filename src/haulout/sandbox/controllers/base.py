@@ -176,7 +176,9 @@ class Controllers:
         self.recorders: list[EventRecorder] = []
         for controller in self.controllers:
             if events and controller.reporter:
-                controller.events = EventRecorder(client, instance="sandbox", controller=controller.reporter)
+                controller.events = EventRecorder(
+                    client, instance="sandbox", controller=controller.reporter, gives_way=False
+                )
                 self.recorders.append(controller.events)
 
     async def run(self) -> None:
