@@ -43,7 +43,7 @@ from haulout.maintenance.restlessness import Restlessness
 from haulout.maintenance.seen import Decision, Seen, Stray
 from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us
 from haulout.maintenance.status import describe, is_said
-from haulout.maintenance.steps import RemoveFinalizer
+from haulout.maintenance.steps import Accept, RemoveFinalizer
 from haulout.maintenance.telling import WAITING, Teller
 
 log = logging.getLogger(__name__)
@@ -255,6 +255,8 @@ class Controller:
                     if decision.step is None:
                         return await self._rest(seen, decision)
                     self._restlessness.note(maintenance.name)
+                    if isinstance(decision.step, Accept):
+                        self._status_written_at[maintenance.name] = self._clock.monotonic()
                     maintenance = await self._performer.perform(decision.step, seen)
                 except Conflict:
                     conflicts += 1
@@ -391,8 +393,6 @@ class Controller:
         """Write the status at most once a second, but another phase at once; return when it is to be written."""
         if is_said(maintenance, status):
             return None
-        # The first status does not count. It is written before the node is taken, and that it is taken must not wait:
-        # a node whose pods leave would look as if that were still planned.
         written_at = self._status_written_at.get(maintenance.name)
         if written_at is not None and status.phase == maintenance.status.phase:
             due_in = _STATUS_AT_MOST_EVERY - timedelta(seconds=self._clock.monotonic() - written_at)

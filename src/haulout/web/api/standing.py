@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
 
-from haulout.budget.away import ORDER_PREFIX
+from haulout.budget.away import ORDER_PREFIX, orders_of
 from haulout.core import booleans
 from haulout.core.booleans import BooleanError
 from haulout.drain.blockers import Kind
@@ -28,6 +28,7 @@ from haulout.history.record import cut
 from haulout.kinds.hold import holding
 from haulout.kinds.notice import MaintenanceNotice
 from haulout.kinds.standing import standing
+from haulout.kube.objects import Node
 from haulout.maintenance.resource import ConditionType, NodeMaintenance, Phase, StatusBlocker
 from haulout.profiles import begun
 from haulout.profiles.begun import Begun
@@ -115,13 +116,18 @@ def _by_order(order: NodeMaintenance, subject: Subject) -> Stand:
         since = created if drained is None else drained.last_transition_time
         reason = f": {order.spec.reason}" if order.spec.reason else ""
         return Stand(state=NodeState.IN_MAINTENANCE, why=f"{who}{reason}", since=since, progress=100)
-    if not _has_begun(order):
+    if not _has_begun(order, subject.node):
         return Stand(state=NodeState.PLANNED, why=f"{who} {_waits(order, subject)}", since=created, at=status.next_look)
     return _draining(order, subject, who)
 
 
-def _has_begun(order: NodeMaintenance) -> bool:
-    """Tell whether an order has its node; what the Node Maintenance Operator wrote has no conditions."""
+def _has_begun(order: NodeMaintenance, node: Node) -> bool:
+    """Tell whether an order has its node, which its status tells a little later than the node itself.
+
+    What the Node Maintenance Operator wrote has no conditions.
+    """
+    if order.name in orders_of(node):
+        return True
     cordoned = order.status.condition(ConditionType.CORDONED)
     if cordoned is None:
         return order.status.phase == Phase.RUNNING

@@ -174,6 +174,12 @@ CASES = {
         "waits: lease node-n1 is held",
         known={"orders": (order("Running", cordoned=False, lastError="lease node-n1 is held"),)},
     ),
+    "an order that has just taken its node": Case(
+        NodeState.DRAINING,
+        "NodeMaintenance patch: 4 of 4 pods are still to leave",
+        marked("NodeMaintenance/patch"),
+        known={"orders": (order("Running", cordoned=False, pendingPods=["a", "b", "c", "d"], evictionPods=4),)},
+    ),
     "an order that drains": Case(
         NodeState.DRAINING,
         "NodeMaintenance patch: 1 of 4 pods are still to leave",
