@@ -253,13 +253,23 @@ async def test_while_much_happens_events_give_way_and_are_all_sent_when_it_is_qu
         world.record(f"{number}")
         await world.pass_(0.01)
         assert number or len(world.events()) == 1, "the first is sent at once"
-    assert 20 <= len(world.events()) <= 50
+    assert 30 <= len(world.events()) <= 60
     await world.pass_(0.1 + 0.2)
     assert len(world.events()) == 200
 
 
+async def test_after_many_were_sent_at_once_they_give_way_as_before(clock: Clock) -> None:
+    async with a_world(clock, capacity=100) as world:
+        for number in range(100):
+            world.record(f"many {number}")
+        for number in range(100):
+            await world.pass_(0.01)
+            world.record(f"then {number}")
+        assert 80 <= len(world.events()) <= 180
+
+
 @pytest.mark.parametrize(
-    ("settings", "sent"), [({}, 2), ({"capacity": 100}, 51), ({"gives_way": False}, 60)], ids=["usual", "many", "all"]
+    ("settings", "sent"), [({}, 12), ({"capacity": 100}, 51), ({"gives_way": False}, 60)], ids=["usual", "many", "all"]
 )
 async def test_events_do_not_give_way_if_many_wait_or_nobody_is_to_be_spared(
     clock: Clock, settings: dict[str, Any], sent: int

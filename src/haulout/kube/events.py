@@ -46,6 +46,7 @@ _TRIES = 6
 _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=15), jitter=0.25)
 _QUIET = timedelta(minutes=10)  # before the same trouble is logged again
 _PACE = 0.05  # seconds between two events while more are recorded all the time
+_FEW = 10  # are sent at once all the same
 _QUIET_FOR = 0.1  # seconds without one, and all that wait are sent at once
 _SHORTEST_WAIT = 0.001  # seconds: what is cut to nothing would be waited for again and again
 _NOTE_BYTES = 1024
@@ -118,7 +119,7 @@ class EventRecorder:
         self._wake = asyncio.Event()
         self._sending = asyncio.Lock()
         self._recorded_at = -math.inf
-        self._sent_at = -math.inf
+        self._next_at = -math.inf  # when one more would be sent at the usual pace
         self._complained_at: dict[type[Exception], float] = {}
 
     def record(
@@ -229,11 +230,12 @@ class EventRecorder:
     async def _give_way(self) -> None:
         """Wait for a moment in which nothing happens, but not for long, and not at all if many wait."""
         while self._gives_way and len(self._queue) <= self._capacity // 2:
-            due = min(self._sent_at + _PACE, self._recorded_at + _QUIET_FOR)
+            due = min(self._next_at - _FEW * _PACE, self._recorded_at + _QUIET_FOR)
             if (wait := due - self._clock.monotonic()) < _SHORTEST_WAIT:
                 break
             await self._clock.sleep(timedelta(seconds=wait))
-        self._sent_at = self._clock.monotonic()
+        now = self._clock.monotonic()
+        self._next_at = min(max(self._next_at, now), now + _FEW * _PACE) + _PACE
 
     # Sending
 
