@@ -180,7 +180,8 @@ class Drain:
     async def _drain(self, group: asyncio.TaskGroup) -> Outcome:
         while True:
             self._bell.clear()
-            self._gathers_until = self._clock.monotonic() + _GATHERED_FOR.total_seconds()
+            looked_at = self._clock.monotonic()
+            self._gathers_until = looked_at + _GATHERED_FOR.total_seconds()
             plan = self._decided() if self._is_synced else self._before_the_first_look()
             self._memory = plan.memory
             self.outcome = self._ended(plan)
@@ -194,7 +195,7 @@ class Drain:
             self._act(plan)
             self._awaited = _awaited(plan)
             self._openings.follow((it.blocker.object for it in plan.progress.blockers), group)
-            await self._rest(plan)
+            await self._rest(plan, looked_at)
 
     def _now(self) -> datetime:
         """Return the wall time; if that was set, what was noted by it is moved along before anything else is."""
@@ -279,13 +280,14 @@ class Drain:
             self._is_listing = True
             self._start(self._list())
 
-    async def _rest(self, plan: Plan) -> None:
-        """Wait until something happened, or an instant has come."""
+    async def _rest(self, plan: Plan, looked_at: float) -> None:
+        """Wait until something happened, or an instant has come, be it since the look."""
         now, moment = self._now(), self._clock.monotonic()
         in_trouble_at = now + _TROUBLE_REPORTED_EVERY if plan.progress.trouble else None
         waits = [(it - now).total_seconds() for it in (plan.wakes_at, in_trouble_at) if it is not None]
-        waits += [it - moment for it in (self._answers.wakes_at, self._list_again_at) if it is not None]
-        wait = min((it for it in waits if it > 0), default=None)
+        again = (self._answers.wakes_at, self._list_again_at)
+        waits += [it - moment for it in again if it is not None and it > looked_at]
+        wait = max(min(waits), 0.0) if waits else None
         # Lengths of time stay the same when the wall clock is set.
         alarm = None if wait is None else asyncio.get_running_loop().call_later(wait, self._bell.set)
         try:

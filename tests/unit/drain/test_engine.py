@@ -13,6 +13,7 @@ from haulout.core.virtual import VirtualClock
 from haulout.drain.blockers import Kind
 from haulout.drain.engine import Drain
 from haulout.drain.memory import Checkpoint
+from haulout.drain.plan import Plan
 from haulout.drain.policy import Behavior, Order, Policy, Rule
 from haulout.drain.progress import Ending, State
 from haulout.drain.requests import Lane
@@ -807,6 +808,27 @@ async def test_a_list_that_failed_is_tried_again_though_the_wall_clock_was_set(c
         wall.set_wall(-by)
         town.line.faults.lift(rule)
         assert (await asyncio.wait_for(running, 60)).is_drained
+
+
+async def test_a_deadline_that_passes_while_it_is_decided_ends_the_drain(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("web", 1, on="n1")
+        town.put(a_budget("web", app="web", minAvailable=1))
+        wall, client = own_clock(town)
+        running = town.start(drain := Drain(client, "n1", replace(NMO, timeout=50 * SECOND)))
+        await town.until(lambda: kinds(drain) == {Kind.BUDGET: 1})
+        act = drain._act
+
+        def act_slowly(plan: Plan) -> None:
+            wall.set_wall(SECOND / 500)
+            act(plan)
+
+        await clock.sleep(drain.progress.started + 50 * SECOND - SECOND / 1000 - wall.now())
+        monkeypatch.setattr(drain, "_act", act_slowly)
+        drain.change(replace(NMO, timeout=50 * SECOND))
+        assert (await asyncio.wait_for(running, 3)).ending is Ending.TIMED_OUT
 
 
 async def test_what_a_predecessor_has_noted_is_not_moved_when_our_clock_is_set_right(clock: Clock) -> None:
