@@ -12,6 +12,7 @@ therefore a property of the loop (`haulout.core.virtual`), not a second implemen
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -65,7 +66,8 @@ class Alarm:
         self.instant = instant
         self._clock = clock
         self._set_back = set_back
-        self._offset = 0.0 if look_again is None or set_back is None else offset(clock)
+        # A clock that tells its alarms when it is set is not asked: simulations have very many of them.
+        self._offset = -math.inf if look_again is None or set_back is None else offset(clock)
         self._callback = callback
         self._look_again = look_again
         self._handle = self._arm()
@@ -91,15 +93,10 @@ class Alarm:
     def _ring(self) -> None:
         if self._clock.now() >= self.instant:
             self._callback()
-        elif self._was_set_back() and self._set_back is not None:
+        elif self._set_back is not None and offset(self._clock) - self._offset <= -SET_BACK.total_seconds():
             self._set_back()
         else:
             self._handle = self._arm()
-
-    def _was_set_back(self) -> bool:
-        if self._look_again is None or self._set_back is None:
-            return False
-        return offset(self._clock) - self._offset <= -SET_BACK.total_seconds()
 
 
 def offset(clock: Clock) -> float:

@@ -129,10 +129,8 @@ class Sight:
         metadata = structs.replace(maintenance.metadata, deletion_timestamp=going)
         self._over.pop(maintenance.name, None)
         self._over[maintenance.name] = structs.replace(maintenance, metadata=metadata, status=Status()), now
-        for name, (_, since) in list(self._over.items()):
-            if now - since <= _REMEMBERED_FOR.total_seconds():
-                break
-            del self._over[name]
+        while now - self._over[oldest := next(iter(self._over))][1] > _REMEMBERED_FOR.total_seconds():
+            del self._over[oldest]
 
     def over(self, name: str) -> NodeMaintenance | None:
         """Return a maintenance of which we know that nobody wants what is done for it, if it is gone by now."""

@@ -80,7 +80,8 @@ async def test_a_node_is_down_beyond_doubt_only_when_we_have_seen_it_so_whatever
     assert view.crowded(down) is None
     assert view.limits(down) == []
     again = failed("a1", at=NOW + timedelta(seconds=50))  # it was ready in between, or is not ready in another way
-    view.nodes.follow(down, again)  # type: ignore[attr-defined]
+    assert isinstance(view.nodes, NodeSights)
+    view.nodes.follow(down, again)
     assert view.crowded(again) is not None
 
 

@@ -4,6 +4,7 @@ from datetime import timedelta
 from random import Random
 
 import pytest
+from msgspec import structs
 
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
@@ -75,3 +76,16 @@ async def test_one_that_is_gone_is_not_confirmed(clock: Clock) -> None:
     await cluster.client.delete(NODE_MAINTENANCES, NAME)
     with pytest.raises(MaintenanceGone):
         await cluster.sight.patch(changed, SPEC)
+
+
+async def test_one_that_is_over_is_remembered_for_a_while_or_until_it_is_there_again(clock: Clock) -> None:
+    cluster = Watched(clock)
+    known, sight = await cluster.known(), cluster.sight
+    for name in ("first", "second"):
+        sight.note_over(structs.replace(known, metadata=structs.replace(known.metadata, name=name)))
+        await clock.sleep(timedelta(minutes=20))
+    sight.note_over(known)
+    remembered = {name: sight.over(name) for name in ("first", "second", NAME)}
+    assert [name for name, it in remembered.items() if it is not None and it.is_leaving] == ["second", NAME]
+    await sight.patch(known, SPEC)
+    assert sight.over(NAME) is None
