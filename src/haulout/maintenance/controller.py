@@ -52,7 +52,9 @@ _STATUS_AT_MOST_EVERY = timedelta(seconds=1)
 _MOST_STEPS = 30  # in a row: more would mean that decisions go in circles
 _MOST_CONFLICTS = 5  # before the others are left alone for a while
 _TOLD_WITHIN = timedelta(seconds=10)
-_BACKOFF = Backoff(limit=timedelta(seconds=45))  # what was forbidden may be allowed now, and nobody tells us
+# From longer than a status has to wait, or a try that may not write it yet would pass for one that went well. Up to a
+# length in which a person would look again: what was forbidden may be allowed now, and nobody tells us.
+_BACKOFF = Backoff(first=timedelta(seconds=1.5), limit=timedelta(seconds=45))
 _RETRIED_WITHIN = timedelta(minutes=1)  # after a failure
 _WORKERS = 64  # a maintenance that stops a drain waits for its answers
 

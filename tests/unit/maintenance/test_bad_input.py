@@ -397,6 +397,21 @@ async def test_a_server_in_trouble_is_left_alone(clock: Clock) -> None:
         await succeeded(cluster)
 
 
+async def test_a_status_that_is_refused_is_tried_less_and_less(clock: Clock) -> None:
+    async with a_shop(clock, held=True, mute=True) as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await cluster.eventually(lambda: phase(cluster), becomes="Running")
+        line = cluster.line()
+        rule = line.faults.before(answer=500, method="PATCH", path=PLURAL, times=None)
+        since = requests(cluster)
+        await cluster.pass_time(minutes=10)
+        tries = [it for it in cluster.processes["operator"].transport.requests[since:] if PLURAL in it.request.path]
+        assert 0 < len(tries) <= 70
+        line.faults.lift(rule)
+        await cluster.eventually(lambda: says(cluster, "Drained"), becomes=("False", "Blocked"), within=NOTICED)
+
+
 # What is written into the objects
 
 
