@@ -123,6 +123,7 @@ def wall_clock(at: datetime, zone: tzinfo) -> datetime:
     return at.astimezone(zone).replace(tzinfo=None)
 
 
+@lru_cache(maxsize=256)  # all nodes wait for the same few instants
 def written(at: datetime, zone: tzinfo = UTC) -> str:
     """Return an instant for people: `Mon 2026-12-28 09:30 Europe/Berlin`; seconds only if there are some."""
     shown = at.astimezone(zone)

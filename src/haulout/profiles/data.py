@@ -29,6 +29,7 @@ from haulout.profiles.plugin import Entry
 
 T = TypeVar("T")
 _Pairs = list[tuple[str, Any]]
+_ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _ESCAPES = str.maketrans({c: f"\\u{ord(c):04x}" for c in "<>&\u2028\u2029"})
 _LEGACY = ("LastTransition", "LastNotificationTimes", "ProfileStates", "PreviousStates")
 
@@ -80,7 +81,7 @@ def write(data: Data) -> str:
     }
     notifications = {name: sent.text for name, sent in sorted(data.notifications.items())}
     members = {"Profiles": profiles, "Notifications": notifications}
-    return json.dumps(members, ensure_ascii=False, separators=(",", ":")).translate(_ESCAPES)
+    return _ENCODER.encode(members).translate(_ESCAPES)
 
 
 def entries_of(text: str | None) -> dict[str, Entry]:
@@ -236,13 +237,15 @@ def _known(name: str, known: tuple[str, ...], where: str) -> str:
 
 
 def _member(name: str, known: tuple[str, ...]) -> str | None:
+    if name in known:
+        return name
     folded = name.lower().replace("\u017f", "s")  # the long s is an s to Go
     return next((each for each in known if each.lower() == folded), None)
 
 
 def _text(value: str) -> str:
     # Half of a surrogate pair is no character: Go replaces it.
-    return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _named(value: Any) -> str:
