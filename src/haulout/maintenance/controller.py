@@ -36,6 +36,7 @@ from haulout.kube.resources import NODES
 from haulout.maintenance import etcd, quorum
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance.decision import NEVER, decide
+from haulout.maintenance.pacing import StatusPace
 from haulout.maintenance.performing import Performer
 from haulout.maintenance.recording import Recorder
 from haulout.maintenance.resource import NODE_MAINTENANCES, ConditionType, NodeMaintenance, Phase, Status
@@ -48,13 +49,10 @@ from haulout.maintenance.telling import WAITING, Teller
 
 log = logging.getLogger(__name__)
 
-_STATUS_AT_MOST_EVERY = timedelta(seconds=1)
 _MOST_STEPS = 30  # in a row: more would mean that decisions go in circles
 _MOST_CONFLICTS = 5  # before the others are left alone for a while
 _TOLD_WITHIN = timedelta(seconds=10)
-# From longer than a status has to wait, or a try that may not write it yet would pass for one that went well. Up to a
-# length in which a person would look again: what was forbidden may be allowed now, and nobody tells us.
-_BACKOFF = Backoff(first=timedelta(seconds=1.5), limit=timedelta(seconds=45))
+_BACKOFF = Backoff(limit=timedelta(seconds=45))  # what was forbidden may be allowed now, and nobody tells us
 _RETRIED_WITHIN = timedelta(minutes=1)  # after a failure
 _WORKERS = 64  # a maintenance that stops a drain waits for its answers
 
@@ -115,7 +113,8 @@ class Controller:
         )
         self._budget = NO_BUDGET
         self._line = line or Line()
-        self._status_written_at: dict[str, float] = {}
+        self._pace = StatusPace(client.clock)
+        self._untold: set[str] = set()  # of which the last status could not be written
         self._restlessness = Restlessness(client.clock)
         self._is_handing_over = asyncio.Event()
 
@@ -203,13 +202,12 @@ class Controller:
 
     def _note_drain(self, name: str) -> None:
         """Look at a drain that tells something new: when that may be written, or at once if another phase begins."""
-        maintenance, written_at = self._sight.maintenances.get(name), self._status_written_at.get(name)
+        maintenance = self._sight.maintenances.get(name)
         is_going_on = maintenance is not None and maintenance.status.phase == Phase.RUNNING
-        if written_at is None or not is_going_on or self._drains.has_ended(name):
+        if not is_going_on or self._drains.has_ended(name):
             self._queue.add(name)
-            return
-        due_in = _STATUS_AT_MOST_EVERY - timedelta(seconds=self._clock.monotonic() - written_at)
-        self._queue.wake_at(name, self._clock.now() + due_in)
+        else:
+            self._queue.wake_at(name, self._clock.now() + self._pace.wait(name))
 
     def _note_lease(self, old: Lease | None, new: Lease | None) -> None:
         name = (new or old or Lease()).name
@@ -258,7 +256,7 @@ class Controller:
                         return await self._rest(seen, decision)
                     self._restlessness.note(maintenance.name)
                     if isinstance(decision.step, Accept):
-                        self._status_written_at[maintenance.name] = self._clock.monotonic()
+                        self._pace.note(maintenance.name)
                     maintenance = await self._performer.perform(decision.step, seen)
                 except Conflict:
                     conflicts += 1
@@ -327,7 +325,7 @@ class Controller:
     async def _forget(self, name: str) -> None:
         """Stop what is done for a maintenance that is gone; give back what came late, tell of what else is left."""
         await self._drains.stop(name)
-        self._status_written_at.pop(name, None)
+        self._untold.discard(name)
         self._restlessness.forget(name)
         self._performer.forget(name)
         self._sight.forget(name)
@@ -387,23 +385,31 @@ class Controller:
                 reason=WAITING if decision.hold is None else HELD,
             )
         report = describe(seen, decision, lease_namespace=self.settings.lease_namespace)
-        status_at = await self._tell_status(seen.maintenance, report.status)
+        is_tried_again = seen.maintenance.name in self._untold  # the queue sees to it that this is not too often
+        status_at = await self._tell_status(seen.maintenance, report.status, at_once=is_tried_again)
         wakes = (decision.wakes_at, report.wakes_at, status_at)
         return min((it for it in wakes if it is not None), default=None)
 
-    async def _tell_status(self, maintenance: NodeMaintenance, status: Status) -> datetime | None:
-        """Write the status at most once a second, but another phase at once; return when it is to be written."""
+    async def _tell_status(
+        self, maintenance: NodeMaintenance, status: Status, *, at_once: bool = False
+    ) -> datetime | None:
+        """Write the status when it is time, but another phase at once; return when it is to be written."""
         if is_said(maintenance, status):
             return None
-        written_at = self._status_written_at.get(maintenance.name)
-        if written_at is not None and status.phase == maintenance.status.phase:
-            due_in = _STATUS_AT_MOST_EVERY - timedelta(seconds=self._clock.monotonic() - written_at)
-            if due_in > timedelta():
-                return self._clock.now() + due_in
-        self._status_written_at[maintenance.name] = self._clock.monotonic()
-        if status.phase != maintenance.status.phase:
-            self._restlessness.note(maintenance.name)
-        await self._performer.write_status(maintenance, status)
+        name, is_another_phase = maintenance.name, status.phase != maintenance.status.phase
+        if (wait := self._pace.wait(name)) and not is_another_phase and not at_once:
+            return self._clock.now() + wait
+        self._pace.note(name)
+        if is_another_phase:
+            self._restlessness.note(name)
+        try:
+            await self._performer.write_status(maintenance, status)
+        except Conflict:  # our copy was old, and is looked at again
+            raise
+        except HauloutError:
+            self._untold.add(name)
+            raise
+        self._untold.discard(name)
         self._teller.changes(maintenance, status)
         return None
 

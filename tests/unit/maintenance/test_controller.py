@@ -157,6 +157,24 @@ async def test_the_status_is_written_at_most_once_a_second(clock: Clock) -> None
         assert (requests(cluster) - asked) / len(pods) <= 3
 
 
+async def test_many_drains_share_how_often_statuses_are_written(clock: Clock) -> None:
+    nodes, seconds = [f"n{number}" for number in range(1, 41)], range(1, 21)
+    pods = [a_pod(f"shop/{node}-{it}", on=node, act={"stop-seconds": str(it)}) for node in nodes for it in seconds]
+    plan = maintained(a_cluster(clock)).with_nodes(len(nodes)).with_objects(*pods).upholding(*invariants())
+    async with plan.on_the_sandbox() as cluster:
+        cluster.run(operate)
+        for node in nodes:
+            await order(cluster, node, name=node)
+        await cluster.pass_time(seconds=4)
+        since = cluster.revision
+        await cluster.pass_time(seconds=10)
+        told = writes(cluster, PLURAL, since=since)
+        assert len(told) >= len(nodes), "each of them every few seconds"
+        assert len(told) <= 220, "and all together some twenty times a second"
+        for node in nodes:
+            await succeeded(cluster, node)
+
+
 async def test_what_the_policy_forbids_fails_before_any_pod_is_touched(clock: Clock) -> None:
     plan = maintained(a_cluster(clock)).with_nodes(1).with_daemon_set("shop/logs").upholding(*invariants())
     async with plan.with_objects(a_pod("shop/free", on="n1")).on_the_sandbox() as cluster:
