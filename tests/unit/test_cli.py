@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -301,6 +301,22 @@ def test_verbose_shows_where_an_error_came_from() -> None:
     assert done.returncode == 2
     assert "Traceback" in done.stderr
     assert done.stderr.splitlines()[-1].startswith("haulout: /nonexistent: cannot read the kubeconfig")
+
+
+@pytest.mark.parametrize("asked", [[], ["-v"]])
+def test_an_operator_shows_it_only_if_asked_though_it_has_a_log(
+    serve: Serve, tmp_path: Path, asked: Sequence[str]
+) -> None:
+    file = a_kubeconfig(tmp_path, serve(ReviewCluster()))
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        command = [sys.executable, "-m", "haulout", "run", "--kubeconfig", file, "--metrics-port", port, *asked]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+
+    assert done.returncode == 2
+    assert "the operator runs on" in done.stderr
+    assert ("Traceback" in done.stderr) == bool(asked)
+    assert f"haulout: cannot listen on port {port} for metrics and the API" in done.stderr.splitlines()[-1]
 
 
 def test_very_verbose_logs_each_request_and_no_secrets(serve: Serve, tmp_path: Path) -> None:

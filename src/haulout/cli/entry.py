@@ -8,7 +8,7 @@ with -v.
 import io
 import os
 import sys
-from collections.abc import Iterator, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
 from importlib import import_module
 from typing import NoReturn
 
@@ -104,21 +104,22 @@ def _exit_code(args: Sequence[str] | None) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A name that the terminal cannot show must not end the command half-way.
         sys.stdout.reconfigure(errors="backslashreplace")
+    said: dict[str, int] = {}
     try:
-        return haulout.main(args=args, prog_name="haulout", standalone_mode=False) or 0
+        return haulout.main(args=args, prog_name="haulout", standalone_mode=False, obj=said) or 0
     except click.Abort:
         return INTERRUPTED
     except click.ClickException as error:
         _complain(_usage(error) if isinstance(error, click.UsageError) else error.format_message())
         return error.exit_code
     except HauloutError as error:
-        _log(error)
+        _log(error, said)
         for each in error.errors if isinstance(error, ConfigErrors) else [error]:
             _complain(str(each))
         return MISUSED if isinstance(error, UsageError | ConfigError) else FAILED
     except OSError as error:  # what else touches files and the network says so in a HauloutError
         sys.stdout = io.StringIO()  # or Python would try again at its end, and complain itself
-        _log(error)
+        _log(error, said)
         _complain(f"writing the output: {error.strerror or error}")
         return FAILED
 
@@ -142,7 +143,10 @@ def _complain(message: str) -> None:
     click.echo(f"haulout: {printable(' '.join(message.split()))}", err=True)
 
 
-def _log(error: Exception) -> None:
+def _log(error: Exception, said: Mapping[str, int]) -> None:
+    """Log where an error came from, for those who asked: an operator has a log without being asked for it."""
+    if not said.get(options.VERBOSITY):
+        return
     import logging
 
     logging.getLogger("haulout").info("where the error came from:", exc_info=error)

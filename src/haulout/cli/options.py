@@ -8,6 +8,7 @@ import click
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+VERBOSITY = "verbosity"  # how often -v was given, in what commands share
 _NAMESPACE = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")  # a DNS label: RFC 1123
 
 
@@ -64,8 +65,8 @@ def verbose(command: Command) -> Command:
 
 def _set_log_level(ctx: click.Context, _: click.Parameter, count: int) -> None:
     # The option may stand before and after the command's name: they add up.
-    said = ctx.find_root().meta
-    said["haulout.verbosity"] = verbosity = said.get("haulout.verbosity", 0) + count
+    said = ctx.find_root().ensure_object(dict)
+    said[VERBOSITY] = verbosity = said.get(VERBOSITY, 0) + count
     if verbosity:
         import logging
 
