@@ -93,6 +93,45 @@ async def test_what_was_planned_is_one_notice_with_what_the_machine_is_told_when
         assert (await world.the()).spec.stage == Stage.ENDED
 
 
+async def test_it_is_one_notice_also_if_the_machine_hears_last_of_what_was_planned(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_world(clock, agent_on="n1") as world:
+        node = await a_node(world)
+        ask = world.cloud.answer
+
+        async def slow(method: str, target: str, headers: Mapping[str, str], body: bytes = b"") -> Answer:
+            answer = await ask(method, target, headers, body)
+            if "upcoming-maintenance" in target and "wait_for_change" in target:
+                await clock.sleep(SECOND)
+            return answer
+
+        monkeypatch.setattr(world.cloud, "answer", slow)
+        world.cloud.schedule(node, start=clock.now() + DAY)
+        await world.becomes(Stage.SCHEDULED, within=2 * MINUTE)
+        world.cloud.begin(node)
+        await clock.sleep(MINUTE)
+        assert [it[2] for it in await world.outcome()] == [Stage.STARTED]
+        world.cloud.end(node)
+        await world.becomes(Stage.ENDED)
+
+
+async def test_what_was_told_as_an_event_is_over_when_it_proves_to_be_what_was_planned(clock: Clock) -> None:
+    async with a_world(clock, agent_on="n1") as world:
+        node = await a_node(world)
+        world.cloud.schedule(node, start=clock.now() + DAY)
+        await world.becomes(Stage.SCHEDULED)
+        world.cloud.machines.by_name[node].happen("TERMINATE_ON_HOST_MAINTENANCE")
+        await clock.sleep(MINUTE)
+        assert [it[2] for it in await world.outcome()] == [Stage.SCHEDULED, Stage.SCHEDULED], "it may be another one"
+        world.cloud.begin(node)
+        await clock.sleep(MINUTE)
+        assert sorted(it[2] for it in await world.outcome()) == [Stage.ENDED, Stage.STARTED]
+        world.cloud.end(node)
+        await clock.sleep(MINUTE)
+        assert [it[2] for it in await world.outcome()] == [Stage.ENDED, Stage.ENDED]
+
+
 @pytest.mark.parametrize("status", [404, 503, 500, 0])
 async def test_a_server_that_does_not_say_what_is_planned_has_not_cleared_it(clock: Clock, status: int) -> None:
     async with a_world(clock, agent_on="n1") as world:

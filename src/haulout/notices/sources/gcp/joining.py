@@ -85,6 +85,7 @@ def of_maintenance_event(
         return  # the keys do not change in the same instant
     near = next((it for it in planned if not is_over(it) and _is_near(it, at)), None)
     if near is not None:
+        yield from (_gone(it, at, stage=Stage.ENDED) for it in told)  # it is the same, as is known now
         if EVENT not in near.metadata.annotations:
             yield _about(machine, near.spec.notice_id, at=at, node=node, notes={EVENT: word})
         return

@@ -42,7 +42,16 @@ from haulout.notices.sources.gcp.joining import (
     of_silence,
     of_upcoming,
 )
-from haulout.notices.sources.gcp.readings import Machine, Unheard, Unreadable, Upcoming, scheduled, upcoming_of
+from haulout.notices.sources.gcp.readings import (
+    MIGRATES,
+    TERMINATES,
+    Machine,
+    Unheard,
+    Unreadable,
+    Upcoming,
+    scheduled,
+    upcoming_of,
+)
 from haulout.notices.sources.quarantine import Quarantine
 
 log = logging.getLogger(__name__)
@@ -245,6 +254,8 @@ class GcpMetadataSource:
         self._changed.clear()
 
     async def _look(self, inbox: Inbox, machine: Machine) -> None:
+        if self._said[_EVENT].startswith((MIGRATES, TERMINATES)):
+            await self._ask_what_is_planned()
         at = self._clock.now()
         if not self._is_known:
             found = await inbox.of(SOURCE, node=self._node)
@@ -252,6 +263,13 @@ class GcpMetadataSource:
         await self._take(inbox, of_absence(machine.number, self._known.values(), at=at))
         for reports in (self._of_upcoming, self._of_event, self._of_preempted):
             await self._take(inbox, reports(machine, at))
+
+    async def _ask_what_is_planned(self) -> None:
+        """Hear of a maintenance that begins before what happens is taken for another: two answers come in any order."""
+        try:
+            self._said[_UPCOMING] = await self._server.text(_UPCOMING, options=_OPTIONS[_UPCOMING])
+        except CloudError as error:
+            log.debug("gcp: what is planned is as it was heard last: %s", error)
 
     def _of_upcoming(self, machine: Machine, at: datetime) -> Iterable[Report]:
         said, notices = self._said[_UPCOMING], self._open()
