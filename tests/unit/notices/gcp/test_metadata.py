@@ -116,6 +116,20 @@ async def test_it_is_one_notice_also_if_the_machine_hears_last_of_what_was_plann
         await world.becomes(Stage.ENDED)
 
 
+@pytest.mark.parametrize("is_silent", [True, False])
+async def test_what_happens_is_told_within_seconds_though_nobody_says_what_is_planned(
+    clock: Clock, *, is_silent: bool
+) -> None:
+    async with a_world(clock, agent_on="n1") as world:
+        node = await a_node(world, migrates=True)
+        if is_silent:
+            world.cloud.faults.hang(UPCOMING, times=None)
+        else:
+            world.cloud.faults.fail(UPCOMING, status=500, times=None)
+        world.cloud.migrate(node)
+        await world.becomes(Stage.SCHEDULED, within=3 * SECOND)
+
+
 async def test_what_was_told_as_an_event_is_over_when_it_proves_to_be_what_was_planned(clock: Clock) -> None:
     async with a_world(clock, agent_on="n1") as world:
         node = await a_node(world)

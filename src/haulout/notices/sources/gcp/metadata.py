@@ -70,6 +70,7 @@ _GRACE = timedelta(seconds=15)  # for an answer to a request that waited its tim
 _WITHIN = timedelta(seconds=10)
 _SILENCE = timedelta(seconds=60)  # between two questions about what it does not know
 _HASTY = timedelta(seconds=5)
+_AT_ONCE = timedelta(seconds=2)  # what happens is told, whatever else is not answered meanwhile
 _LOOK_AGAIN = timedelta(minutes=5)
 _PAUSE = Backoff(first=timedelta(seconds=1), limit=timedelta(seconds=30), jitter=0.3)
 _BUSY_AT_MOST = 3  # times in a row: a server that moves with its machine says 503 for a moment
@@ -267,8 +268,9 @@ class GcpMetadataSource:
     async def _ask_what_is_planned(self) -> None:
         """Hear of a maintenance that begins before what happens is taken for another: two answers come in any order."""
         try:
-            self._said[_UPCOMING] = await self._server.text(_UPCOMING, options=_OPTIONS[_UPCOMING])
-        except CloudError as error:
+            async with asyncio.timeout(_AT_ONCE.total_seconds()):
+                self._said[_UPCOMING] = await self._server.text(_UPCOMING, options=_OPTIONS[_UPCOMING])
+        except (CloudError, TimeoutError) as error:
             log.debug("gcp: what is planned is as it was heard last: %s", error)
 
     def _of_upcoming(self, machine: Machine, at: datetime) -> Iterable[Report]:
