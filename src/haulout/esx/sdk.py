@@ -27,6 +27,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from haulout.core.clock import Clock
+from haulout.core.redaction import redact_values
 from haulout.core.threads import in_a_thread
 from haulout.errors import CloudError, ConfigError
 from haulout.esx.settings import Access
@@ -156,8 +157,7 @@ class SdkVCenter:
         """Return what an error says in a line, and no password whoever repeats it."""
         said = str(getattr(error, "msg", "") or "it says no more")  # faults of vSphere have one
         line = (said if _fault(error) else f"{type(error).__name__}: {error}").splitlines()[0][:300]
-        password = self._access.credentials.password
-        return line.replace(password, "***") if password else line
+        return redact_values(line, [self._access.credentials.password])
 
 
 class _Calls:

@@ -12,12 +12,11 @@ from datetime import timedelta
 from typing import Any
 
 from haulout.core import duration
+from haulout.core.redaction import HIDDEN, RECOGNIZABLE, replace_value
 from haulout.profiles.model import Configuration, Member, NotificationMember
 from haulout.profiles.options import REST, Option, options_of
 from haulout.profiles.plugin import Plugin
 
-_RECOGNISABLE = 4  # characters: a shorter value may be part of a text by chance
-_HIDDEN = "(hidden)"
 _CREDENTIALS = re.compile(r"://[^/@\s]+@")
 
 
@@ -60,7 +59,7 @@ def settings_of(plugin: Plugin, values: Mapping[str, str]) -> dict[str, str]:
         if option.kind is REST:
             shown |= {key: masked(_text(each), values) for key, each in value.items()}
         else:
-            shown[option.key] = _HIDDEN if option.field in hidden else masked(_text(value), values)
+            shown[option.key] = HIDDEN if option.field in hidden else masked(_text(value), values)
     return shown
 
 
@@ -112,6 +111,6 @@ def masked(text: str, values: Mapping[str, str]) -> str:
     for name, value in values.items():
         if value.strip() == text:
             return f"${{{name}}}"
-        if len(value) >= _RECOGNISABLE:
-            text = text.replace(value, f"${{{name}}}")
-    return _CREDENTIALS.sub(f"://{_HIDDEN}@", text)
+        if len(value) >= RECOGNIZABLE:
+            text = replace_value(text, value, f"${{{name}}}")
+    return _CREDENTIALS.sub(f"://{HIDDEN}@", text)

@@ -10,17 +10,16 @@ from collections.abc import Iterable
 from datetime import timedelta
 from urllib.parse import urlsplit
 
+from haulout.core.redaction import redact_values
 from haulout.kube.network import wording
 
 _SHOWN = 160
-_HIDDEN = "***"
 
 
 def quoted(said: bytes | str, *, secrets: Iterable[str] = ()) -> str:
     """Return what was said as one short line in quotes, without `secrets`."""
     text = said.decode(errors="replace") if isinstance(said, bytes) else said
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = text.replace(secret, _HIDDEN)
+    text = redact_values(text, secrets)
     line = "".join(it if it.isprintable() else " " for it in text)
     line = " ".join(line[: 4 * _SHOWN].split())
     return f"'{line}'" if len(line) <= _SHOWN else f"'{line[:_SHOWN]}…'"

@@ -8,7 +8,7 @@ What is secret is what plugins say (`haulout.profiles.hidden`), wherever it stan
 the file, from where a `${…}` takes it. Of options that nobody knows, those count whose name says so. `${NAME}` stays as
 it was typed, and its default does not. What is struck out is struck out everywhere, in comments too.
 
-A file that is no YAML is gone through line by line (`haulout.profiles.struck_lines`), and more is struck out of it than
+A file that is no YAML is gone through line by line (`haulout.core.redaction`), and more is struck out of it than
 need be: who typed it knows what it said. So are comments, and what follows the first document.
 """
 
@@ -21,15 +21,21 @@ from typing import Any
 import yaml
 
 from haulout.core import marked
+from haulout.core.redaction import (
+    HIDDEN,
+    RECOGNIZABLE,
+    FileRedactor,
+    is_secret_option,
+    redact_recognizable,
+    redact_values,
+)
 from haulout.errors import ConfigError
 from haulout.profiles import interpolation
 from haulout.profiles.config import Registries
 from haulout.profiles.interpolation import Lookup, Pieces, SyntaxProblem
 from haulout.profiles.options import Option, options_of
-from haulout.profiles.struck_lines import HIDDEN, Lines, is_telling, obvious
 
 _MOST = 1_000  # secrets in a file: to look for each of them everywhere takes a while
-_RECOGNISABLE = 4  # characters: a shorter value is part of some other text by chance
 _FAMILIES = {"check": "checks", "notify": "notifications", "trigger": "triggers"}
 
 
@@ -42,9 +48,7 @@ class Struck:
 
     def hide(self, text: str) -> str:
         """Return a text without the secrets that were struck out, and without what looks like one."""
-        for value in self._values:
-            text = text.replace(value, HIDDEN)
-        return obvious(text)
+        return redact_recognizable(redact_values(text, self._values))
 
 
 def strike(text: str, registries: Registries, *, also: Iterable[str] = ()) -> Struck:
@@ -60,10 +64,10 @@ def strike(text: str, registries: Registries, *, also: Iterable[str] = ()) -> St
     shown, values = _without(text, places.found.values())
     # What follows the first document was not read, whatever it is.
     rest = 0 if root is None else root.end_mark.index + len(shown) - len(text)
-    values |= {it for it in also if len(it) >= _RECOGNISABLE}
-    lines = Lines(_secret_keys(registries), values)
-    shown = lines.in_comments(shown[:rest]) + lines.anywhere(shown[rest:])
-    found = tuple(sorted(values, key=len, reverse=True))
+    values |= {it for it in also if len(it) >= RECOGNIZABLE}
+    lines = FileRedactor(_secret_keys(registries), values)
+    shown = lines.redact_comments(shown[:rest]) + lines.redact(shown[rest:])
+    found = tuple(values)
     if len(found) > _MOST:
         return Struck(f"# {HIDDEN}: there are more than {_MOST} secrets in this file\n", found)
     return Struck(Struck("", found).hide(shown), found)
@@ -154,7 +158,7 @@ class _Places:
             return
         self._seen.add(id(node))
         for name, value in _entries(node):
-            if is_telling(name) and id(value) not in self._seen:
+            if is_secret_option(name) and id(value) not in self._seen:
                 self._add(value)
             self._look_by_name(value)
         for item in _items(node):
@@ -259,7 +263,7 @@ def _literals(value: str) -> Iterator[str]:
     pieces = _pieces(value)
     for text in [value] if pieces is None else _texts(pieces):
         for line in (text, *text.splitlines()):
-            if len(line.strip()) >= _RECOGNISABLE:
+            if len(line.strip()) >= RECOGNIZABLE:
                 yield line.strip()
 
 

@@ -13,7 +13,8 @@ import msgspec
 from haulout import __version__
 from haulout.cli import report
 from haulout.cli.connect import Session
-from haulout.cli.gathering.redaction import legible, redacted
+from haulout.cli.gathering.redaction import redacted
+from haulout.core.redaction import redact
 from haulout.errors import ApiError, HauloutError, NotFound
 from haulout.history.record import MAINTENANCE_RECORDS
 from haulout.kinds.machinemaintenance import MACHINE_MAINTENANCES
@@ -129,13 +130,13 @@ class Collector:
             path = PODS.path(name, namespace=namespace, subresource="log")
             text = await self._text(path, asked, doing=f"reading the log of {name}", is_optional=bool(which))
             if text:
-                yield Piece(f"operator/{namespace}/logs/{name}{which}.log", legible(text).encode())
+                yield Piece(f"operator/{namespace}/logs/{name}{which}.log", redact(text).encode())
         for address in _ASKED:
             path = f"{PODS.path(f'{name}:{info.PORT}', namespace=namespace, subresource='proxy')}/{address}"
             text = await self._text(path, (), doing=f"asking {name} for {address}")
             if text:
                 file = address.replace("/", "-") + ("" if address == "metrics" else ".json")
-                yield Piece(f"operator/{namespace}/answers/{name}/{file}", legible(text).encode())
+                yield Piece(f"operator/{namespace}/answers/{name}/{file}", redact(text).encode())
 
     async def _listed(
         self,

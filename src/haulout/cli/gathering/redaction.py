@@ -1,54 +1,20 @@
-"""Strikes secrets out of whatever goes into an archive. Pure.
+"""Hides secrets in the objects that go into an archive. Pure.
 
-    redacted(obj, registries)           # an object of Kubernetes
-    legible(text)                       # a log, or what else people wrote
-
-Secrets themselves are never asked for. But people put passwords into ConfigMaps, variables, arguments and annotations,
-and programs log them. So what is called a secret is struck out wherever it stands, and so is what looks like one
-whatever it is called. What is left out for good is what repeats all of that: the last applied configuration.
+Secrets themselves are never read. But people put passwords into ConfigMaps, variables, arguments and annotations, and
+programs log them. What is secret is decided by `haulout.core.redaction`. The last applied configuration is left out,
+since it repeats the whole object.
 """
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
+from haulout.core.redaction import HIDDEN, FileRedactor, is_secret_name, redact, redact_arguments
 from haulout.kube.objects import RawObject
 from haulout.profiles.config import Registries
 from haulout.profiles.struck import strike
-from haulout.profiles.struck_lines import HIDDEN, Lines, is_telling, obvious
 
-_LEFT_OUT = frozenset({"managedFields"})
-_REPEATS = "kubectl.kubernetes.io/last-applied-configuration"
-# They name where a secret is, or how long one lasts: what it says is not there.
-_HARMLESS = frozenset(
-    {
-        "secretName",
-        "secretNamespace",
-        "automountServiceAccountToken",
-        "webhook",
-        "tokenExpirationSeconds",
-        "pendingWebhooks",
-    }
-)
-_LOOKS_SECRET = (
-    re.compile(r"eyJ[\w-]{8,}\.[\w-]{8,}\.[\w-]*"),  # a JSON web token
-    re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b"),  # a key of AWS
-    re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
-    re.compile(r"(?<=ocid1\.credential\.)[\w.-]+"),
-)
-_TELLING = r"token|passw(?:or)?d?|passphrase|secret|api[_-]?key|private[_-]?key|authorization|credentials?"
-_NAMED = re.compile(
-    rf"(?P<name>[\w-]{{0,40}}(?:{_TELLING})[\w-]{{0,40}}[\"']?\s{{0,3}}[:=]\s{{0,3}})"
-    rf"(?!{re.escape(HIDDEN)})(?P<value>(?:Basic|Bearer)\s+[^\s\"',;&]+|\"[^\"\n]{{1,4000}}\"|'[^'\n]{{1,4000}}'|[^\s\"',;&)}}\]]+)",
-    re.IGNORECASE,
-)
-
-
-def legible(text: str) -> str:
-    """Return a text without what is called a secret, or looks like one."""
-    for look in _LOOKS_SECRET:
-        text = look.sub(HIDDEN, text)
-    return _NAMED.sub(rf"\g<name>{HIDDEN}", obvious(text))
+_LEFT_OUT = frozenset({"managedFields", "kubectl.kubernetes.io/last-applied-configuration"})
+_NAMES_OF_VALUES = ("name", "key")  # of a variable or a header, beside its `value`
 
 
 def redacted(obj: RawObject, registries: Registries) -> RawObject:
@@ -62,34 +28,41 @@ def redacted(obj: RawObject, registries: Registries) -> RawObject:
 
 
 def _plain(value: Any, *, is_secret: bool) -> Any:
-    if isinstance(value, str):
-        return HIDDEN if is_secret and value else legible(value)
+    if isinstance(value, Mapping):
+        return {
+            key: _plain(it, is_secret=is_secret or _is_secret(key, value))
+            for key, it in value.items()
+            if key not in _LEFT_OUT
+        }
+    if isinstance(value, list) and not is_secret and value and all(isinstance(it, str) for it in value):
+        return redact_arguments(value)
     if isinstance(value, list):
         return [_plain(it, is_secret=is_secret) for it in value]
-    if not isinstance(value, Mapping):
-        return HIDDEN if is_secret and isinstance(value, bytes) else value
-    return {
-        key: _plain(it, is_secret=is_secret or _is_secret(key, value))
-        for key, it in value.items()
-        if key not in _LEFT_OUT and key != _REPEATS
-    }
+    if isinstance(value, bool) or value is None:
+        return value
+    if is_secret:
+        return HIDDEN if value != "" else value
+    return redact(value) if isinstance(value, str) else value
 
 
 def _is_secret(key: str, beside: Mapping[str, Any]) -> bool:
-    """Tell whether what stands under a key is secret: by its name, or as the value of a variable, by the variable's."""
+    """Return whether what stands under a key is secret: by its name, or by the name that stands beside a `value`."""
     if beside.get("kind") == "Secret" and key in ("data", "stringData"):
         return True
-    if key in _HARMLESS:
-        return False
     if key == "value":
-        return is_telling(str(beside.get("name", "")))
-    return is_telling(key) and isinstance(beside[key], str)
+        return any(is_secret_name(str(beside.get(it, ""))) for it in _NAMES_OF_VALUES)
+    value = beside[key]
+    # A mapping under such a name refers to a Secret: secretKeyRef, imagePullSecrets.
+    is_reference = isinstance(value, Mapping) or (
+        isinstance(value, list) and any(isinstance(it, Mapping) for it in value)
+    )
+    return not is_reference and is_secret_name(key)
 
 
 def _file(name: str, text: str, registries: Registries) -> str:
-    """Return a file of a ConfigMap without secrets: a configuration as plugins tell, anything else line by line."""
-    if is_telling(name):
+    """Return a file of a ConfigMap without secrets: a configuration as its plugins say, anything else line by line."""
+    if is_secret_name(name):
         return HIDDEN
     if name.endswith((".yaml", ".yml")):
-        return legible(strike(text, registries).text)
-    return legible(Lines((), set()).anywhere(text))
+        return redact(strike(text, registries).text)
+    return redact(FileRedactor((), set()).redact(text))

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from haulout.core.redaction import redact_recognizable
 from haulout.errors import ConfigErrors
-from haulout.profiles.struck_lines import obvious
 from haulout.profiles.words import counted, some
 from haulout.web.api.health import NO_SUCH_KIND
 from haulout.web.api.notices import is_late
@@ -107,5 +107,5 @@ def _nodes(known: Known) -> Sequence[Banner]:
 
 
 def _short(text: str, most: int = 300) -> str:
-    line = obvious(" ".join(text.split()))
+    line = redact_recognizable(" ".join(text.split()))
     return line if len(line) <= most else f"{line[: most - 1]}…"

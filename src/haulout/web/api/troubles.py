@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from haulout.core.clock import Clock
-from haulout.profiles.struck_lines import obvious
+from haulout.core.redaction import redact_recognizable
 from haulout.web.api.shapes import Level, Trouble
 
 KEPT = 50
@@ -68,12 +68,13 @@ class Troubles(logging.Handler):
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)
 
-    def told(self, hide: Callable[[str], str] = obvious) -> tuple[Trouble, ...]:
+    def told(self, hide: Callable[[str], str] = redact_recognizable) -> tuple[Trouble, ...]:
         """Return them, the newest first; `hide` strikes out what nobody may see."""
         with self.lock or _nothing():  # others may log in threads
             noted = [*self._kept.values()]
         return tuple(
-            Trouble(time=it.at, level=it.level, text=obvious(hide(it.text)), count=it.count) for it in reversed(noted)
+            Trouble(time=it.at, level=it.level, text=redact_recognizable(hide(it.text)), count=it.count)
+            for it in reversed(noted)
         )
 
 

@@ -119,7 +119,7 @@ async def test_a_password_in_the_address_is_not_shown() -> None:
     check = PrometheusInstant(url="https://ops:s3cret@prometheus/x", query="up", expr="value > 0")
     outside = Stranger().says(500, "oops")
     verdict = await looked(outside, check)
-    assert verdict.info["url"] == "https://ops:***@prometheus/x"
+    assert verdict.info["url"] == "https://ops:(hidden)@prometheus/x"
     assert "s3cret" not in str(verdict)
     assert outside.heard[0][1].startswith("https://ops:s3cret@prometheus/x/api")
 

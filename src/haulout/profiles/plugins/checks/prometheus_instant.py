@@ -11,6 +11,7 @@ import msgspec
 
 from haulout.core import calc
 from haulout.core.calc import CalcError
+from haulout.core.redaction import HIDDEN
 from haulout.errors import OutsideError
 from haulout.profiles.options import option
 from haulout.profiles.plugin import Answer, Check, Outside, Scene, Verdict, broken, fails, passes, unknown
@@ -128,7 +129,7 @@ def shown(url: str) -> str:
         return url
     user, at, host = parts.netloc.rpartition("@")
     name, colon, _ = user.partition(":")
-    return urlunsplit(parts._replace(netloc=f"{name}:***{at}{host}")) if colon else url
+    return urlunsplit(parts._replace(netloc=f"{name}:{HIDDEN}{at}{host}")) if colon else url
 
 
 def _is_address(url: str) -> bool:

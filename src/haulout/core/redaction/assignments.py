@@ -1,0 +1,169 @@
+"""Secrets that follow their name: `password=…`, `"token": "…"`, `--password …`, `curl -u name:…`, `<secret>…</secret>`.
+
+A value ends where its syntax ends it: at the closing quote, at the end of the line after `name: ` at its beginning, at
+the next blank elsewhere. A reference such as `${TOKEN}` stays: it names a secret and does not tell it.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+
+from haulout.core.redaction.names import is_secret_name
+from haulout.core.redaction.shapes import redact_recognizable
+from haulout.core.redaction.values import HIDDEN
+
+# Possessive: a run of a megabyte is read once.
+_NAME = re.compile(r"(?<![\w.-])([\w.-]++)(\\?[\"']?\]?[^\S\n]{0,20}(?::=|=>|={1,2}|:)[^\S\n]{0,20})")
+_REFERENCE = re.compile(r"\$\{[\w.-]+\}|\$\(\w+\)|\$\w+|\{\{[^{}]{0,200}\}\}|\*+|<[\w -]{1,40}>|" + re.escape(HIDDEN))
+_NOTHING = frozenset({"", "true", "false", "null", "none", "nil", "~", "{}", "[]", "{", "|", ">", "|-", ">-"})
+_BARE = re.compile(r"[^\s\"'&]+")
+_NEXT_NAME = re.compile(r"[,;][\w.-]{1,80}[\"']?[:=]")
+_CLOSING = " \t,;)}]>"
+_OBJECT = re.compile(r"\{(?!\{)")
+_WHOLE_LINE = re.compile(r"[^\n\"']*")
+_LINE_BEFORE = re.compile(r"[ \t]*(?:[#-][ \t]+)?[\"']?\Z")
+_WHOLE_LINE_NAMES = ("authorization", "cookie")
+_FLAG = re.compile(
+    r"(?<![\w-])(--?(?P<name>[A-Za-z][\w.-]*+)\\?[\"']?(?:\s*+,\s*+|\s++)(?:-\s++)?)"
+    r"(?P<value>\\?\"[^\"\n]*+\"|'[^'\n]*+'|(?!-)[^\s\"',\]]++)"
+)
+_IS_FLAG = re.compile(r"--?([A-Za-z][\w.-]*)")
+_USER = r"-u|-U|--user|--proxy-user|--basic-auth"
+_USERS = re.compile(
+    rf"(?<![\w-])((?:{_USER})(?:\\?[\"']?\s*+,\s*+|\s++|=)?\\?[\"']?[^\s:%\"',=]{{1,100}}[:%])[^\s\"',]+"
+)
+_IS_USER_FLAG = re.compile(_USER)
+_OF_PROGRAMS = re.compile(
+    r"("
+    r"sshpass\s+-p\s*"
+    r"|(?:mysql|mariadb)[\w-]{0,20}\s[^\n|;&]{0,200}?(?<=\s)-p(?=\S)"
+    r"|redis-cli\s[^\n|;&]{0,200}?(?<=\s)-a\s+"
+    r"|ldap\w{2,10}\s[^\n|;&]{0,400}?(?<=\s)-w\s+"
+    r"|docker\s+login\s[^\n|;&]{0,200}?(?<=\s)-p\s+"
+    r"|-pass(?:in|out)?\s+pass:"
+    r"|login\s+\S{1,100}\s+password\s+"
+    r"|identified\s+by\s+(?:password\s+)?"
+    r"|(?:^|\n)[ \t]*(?:requirepass|masterauth)[ \t]+"
+    r")"
+    r"([\"'][^\"'\n]*[\"']|[^\s\"'|;&]+)",
+    re.IGNORECASE,
+)
+_TO_CHPASSWD = re.compile(r"(\becho\s+[\"']?[\w.-]{1,64}:)[^\s\"']+(?=[\"']?\s*\|\s*chpasswd)")
+_SET_BY_SHELL = re.compile(r"(\b(?:ENV|ARG|setenv|setx)[ \t]+([\w.-]++)[ \t]+)(\S[^\n]*)")
+_ELEMENT = re.compile(r"(<([\w.:-]{1,100})(?:\s[^<>]{0,200})?>)([^<]+)(?=</)")
+_MYSQL = re.compile(r"(?:.*/)?(?:mysql|mariadb)[\w-]*")
+
+
+def redact(text: str) -> str:
+    """Return `text` without what is called a secret, and without what has the shape of one."""
+    text = redact_recognizable(text)
+    text = _FLAG.sub(_without_flag_value, text)
+    text = _USERS.sub(rf"\g<1>{HIDDEN}", text)
+    text = _OF_PROGRAMS.sub(rf"\g<1>{HIDDEN}", text)
+    text = _TO_CHPASSWD.sub(rf"\g<1>{HIDDEN}", text)
+    text = _SET_BY_SHELL.sub(_without_named, text)
+    text = _ELEMENT.sub(_without_named, text)
+    return "".join(_without_assigned(text))
+
+
+def redact_arguments(arguments: Sequence[str]) -> list[str]:
+    """Return a command line whose flags and values stand in separate items: `["--password", "x"]`."""
+    is_mysql = any(_MYSQL.fullmatch(it) for it in arguments[:1])
+    found: list[str] = []
+    for before, item in zip(("", *arguments), arguments, strict=False):
+        flag = _IS_FLAG.fullmatch(before)
+        if flag and not item.startswith("-") and is_secret_name(flag[1]) and not _is_shown(item):
+            found.append(HIDDEN)
+        elif _IS_USER_FLAG.fullmatch(before) and ":" in item:
+            found.append(f"{item.partition(':')[0]}:{HIDDEN}")
+        elif is_mysql and item.startswith("-p") and item != "-p":
+            found.append(f"-p{HIDDEN}")
+        else:
+            found.append(redact(item))
+    return found
+
+
+def _without_flag_value(match: re.Match[str]) -> str:
+    if not is_secret_name(match["name"]) or _is_shown(match["value"].strip("\\\"'")):
+        return match[0]
+    return f"{match[1]}{_quoted_like(match['value'])}"
+
+
+def _without_named(match: re.Match[str]) -> str:
+    """Hide the third group if the second is the name of a secret."""
+    return f"{match[1]}{HIDDEN}" if is_secret_name(match[2]) and not _is_shown(match[3]) else match[0]
+
+
+def _quoted_like(value: str) -> str:
+    quote = next((it for it in ('\\"', '"', "'") if value.startswith(it)), "")
+    return f"{quote}{HIDDEN}{quote}"
+
+
+def _is_shown(value: str) -> bool:
+    """Return whether a value tells nothing: it is empty, a truth value, or the name of something."""
+    return value.strip().lower() in _NOTHING or _REFERENCE.fullmatch(value.strip()) is not None
+
+
+def _without_assigned(text: str) -> Iterator[str]:
+    done = at = 0
+    while match := _NAME.search(text, at):
+        at = match.end()
+        if not is_secret_name(match[1]):
+            continue
+        start, end = _value_span(text, match)
+        if end > start and not _is_shown(text[start:end]):
+            yield text[done:start]
+            yield HIDDEN
+            done = end
+        at = max(at, end)
+    yield text[done:]
+
+
+def _value_span(text: str, match: re.Match[str]) -> tuple[int, int]:
+    """Return where the value begins and ends that follows a name."""
+    at = match.end()
+    for quote in ('\\"', '"', "'", "`"):
+        if text.startswith(quote, at):
+            start = at + len(quote)
+            return start, _closing_quote(text, start, quote)
+    if text.startswith("[", at):
+        inside = at + 1
+        return inside, inside if text.startswith("{", inside) else _first(text, "]\n", inside)
+    if match[1].lower().endswith(_WHOLE_LINE_NAMES):
+        return at, _end(_WHOLE_LINE, text, at)
+    if ":" in match[2] and _begins_line(text, match.start()) and not _OBJECT.match(text, at):
+        return at, at + _length(text[at : _first(text, "\n", at)])
+    run = text[at : _end(_BARE, text, at)]
+    following = _NEXT_NAME.search(run)
+    return at, at + _length(run[: following.start()] if following else run)
+
+
+def _length(value: str) -> int:
+    """Return how long a value is without the brackets that close what it stands in."""
+    reference = _REFERENCE.match(value)
+    if reference and not value[reference.end() :].strip(_CLOSING):
+        return reference.end()
+    return len(value.rstrip(_CLOSING))
+
+
+def _closing_quote(text: str, at: int, quote: str) -> int:
+    """Return where a quoted value ends; where its line ends if nobody closed it."""
+    line = _first(text, "\n", at)
+    end = text.find(quote, at, line)
+    while quote == '"' and end > at and text[end - 1] == "\\":
+        end = text.find(quote, end + 1, line)
+    return line if end < 0 else end
+
+
+def _first(text: str, characters: str, at: int) -> int:
+    """Return where the first of `characters` stands; the end of the text if none does."""
+    return min((found for it in characters if (found := text.find(it, at)) >= 0), default=len(text))
+
+
+def _end(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    return at if found is None else found.end()
+
+
+def _begins_line(text: str, at: int) -> bool:
+    start = max(text.rfind("\n", max(0, at - 200), at) + 1, at - 200, 0)
+    return (start == 0 or text[start - 1] == "\n") and _LINE_BEFORE.match(text[start:at]) is not None
