@@ -18,6 +18,7 @@ class Flag:
 
     default: str | bool
     help: str
+    is_repeatable: bool = False  # its values are joined, one per line
 
 
 def parse(args: Sequence[str], flags: Mapping[str, Flag]) -> dict[str, str | bool]:
@@ -33,12 +34,13 @@ def parse(args: Sequence[str], flags: Mapping[str, Flag]) -> dict[str, str | boo
             raise UsageError(f"flag provided but not defined: -{name}")
         if isinstance(flags[name].default, bool):
             values[name] = _truth(name, value) if has_value else True
-        elif has_value:
-            values[name] = value
-        elif left:
-            values[name] = left.pop(0)
-        else:
-            raise UsageError(f"flag needs an argument: -{name}")
+            continue
+        if not has_value:
+            if not left:
+                raise UsageError(f"flag needs an argument: -{name}")
+            value = left.pop(0)
+        before = values[name] if flags[name].is_repeatable else ""
+        values[name] = f"{before}\n{value}" if before else value
     return values
 
 

@@ -14,6 +14,12 @@ from haulout.errors import UsageError
 _OLD_APPROVALS = ("wait", "clear", "honour")
 _FLAGS = {
     "approval-timeout": Flag("0", "Haulout's own flag: hold a deletion no longer than this. [default: for ever]"),
+    "cluster-budget": Flag(
+        "",
+        "Haulout's own flag: let at most so many clusters be in maintenance at once, such as 2 or env=prod:1. May be"
+        " given several times, and all hold. [default: as many as ask for it]",
+        is_repeatable=True,
+    ),
     "enable-metal3-maintenance": Flag(default=False, help="Power off the BareMetalHosts of approved Machines."),
     "health-addr": Flag(":8081", "Haulout's own flag: where /healthz and /readyz are served."),
     "kubeconfig": Flag("", "The kubeconfig, instead of $KUBECONFIG, the pod's own account or ~/.kube/config."),
@@ -73,6 +79,7 @@ def runtime_extension_maintenance_controller(ctx: click.Context, args: tuple[str
             old_approvals=OldApprovals(str(given["old-approvals"])),
             metal3=bool(given["enable-metal3-maintenance"]),
             metal3_unguarded=bool(given["metal3-unguarded"]),
+            cluster_budget=_cluster_budget(str(given["cluster-budget"])),
         ),
         namespace=str(given["namespace"]) or None,
         health_port=zap.address("health-addr", given).port,
@@ -86,6 +93,18 @@ def runtime_extension_maintenance_controller(ctx: click.Context, args: tuple[str
         as_json=zap.is_json(given),
         level=zap.level(given),
     )
+
+
+def _cluster_budget(given: str) -> tuple[str, ...]:
+    from haulout.hub.cluster_limits import read_limit
+
+    limits = tuple(given.splitlines())
+    for text in limits:
+        try:
+            read_limit(text)
+        except ValueError as error:
+            raise UsageError(f"-cluster-budget: {error}") from None
+    return limits
 
 
 def _limit(flag: str, given: Mapping[str, str | bool]) -> timedelta | None:

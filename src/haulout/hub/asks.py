@@ -34,8 +34,8 @@ class Ask(Base, frozen=True):
         return self.since.astimezone(UTC).isoformat()
 
 
-def ask_on(node: Node, key: str, machine: Machine) -> Ask | None:
-    """Return what is asked for on behalf of a Machine; None if it is nothing, of another or makes no sense."""
+def ask_in(node: Node, key: str) -> Ask | None:
+    """Return what is asked for in an annotation of a node; None if it is nothing or makes no sense."""
     text = node.metadata.annotations.get(key)
     if not text:
         return None
@@ -43,4 +43,10 @@ def ask_on(node: Node, key: str, machine: Machine) -> Ask | None:
         ask = msgspec.json.decode(text, type=Ask)
     except (msgspec.ValidationError, msgspec.DecodeError):
         return None
-    return ask if ask.machine == machine.uid and ask.since.tzinfo is not None else None
+    return ask if ask.since.tzinfo is not None else None
+
+
+def ask_on(node: Node, key: str, machine: Machine) -> Ask | None:
+    """Return what is asked for on behalf of a Machine; None if it is nothing, of another or makes no sense."""
+    ask = ask_in(node, key)
+    return ask if ask is not None and ask.machine == machine.uid else None

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from datetime import timedelta
 
 from haulout.core.backoff import Backoff
-from haulout.errors import KubeError
+from haulout.errors import Forbidden, KubeError
 from haulout.hub.admission import Admission, Everybody
 from haulout.hub.connecting import Connect
 from haulout.hub.settings import HubSettings
@@ -153,9 +153,7 @@ class Hub:
                 for work in (machines.run(), clusters.run(), self._resting.run(), self._still_served(machines)):
                     group.create_task(work)
                 await machines.wait_synced()
-                with suppress(TimeoutError):  # who may not see them goes without
-                    async with asyncio.timeout(_CLUSTERS_WITHIN.total_seconds()):
-                        await clusters.wait_synced()
+                await self._wait_for_clusters(clusters)
                 await self._work(group, machines, clusters)
         except* NotServed as errors:
             raise NotServed(str(errors.exceptions[0])) from None
@@ -168,6 +166,22 @@ class Hub:
             stack.callback(clusters.subscribe(self._note_cluster))
             self._found.set()
             await asyncio.get_running_loop().create_future()
+
+    async def _wait_for_clusters(self, clusters: Cache[Cluster]) -> None:
+        """Wait a while for the Clusters. A hub that may not list them, or gets no answer, works without them.
+
+        The runtime-extension-maintenance-controller needs no right to list them, so its roles do not grant it.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_CLUSTERS_WITHIN.total_seconds()):
+                try:
+                    await anext(self._client.pages(clusters.resource, page_size=1))
+                except Forbidden as error:
+                    log.warning("%s: whether a Cluster is paused or deleted is not known", error)
+                    return
+                except KubeError as error:
+                    log.debug("Clusters cannot be listed yet: %s", error)
+                await clusters.wait_synced()
 
     async def _version(self) -> str:
         """Return the version of Cluster API that is used, as soon as there is one."""
@@ -281,4 +295,4 @@ def _node_index(machine: Machine) -> list[str]:
 
 def _as_before(old: Cluster, new: Cluster) -> bool:
     """Tell whether nothing changed that counts: MachineDrainRules go by the labels of clusters."""
-    return old.is_leaving == new.is_leaving and old.metadata.labels == new.metadata.labels
+    return (old.is_leaving, old.is_paused, old.metadata.labels) == (new.is_leaving, new.is_paused, new.metadata.labels)

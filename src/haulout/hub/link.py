@@ -32,7 +32,7 @@ from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.follow import Selection
 from haulout.kube.fresh import Fresh
-from haulout.kube.objects import Metadata, Node, NodeSpec, Secret
+from haulout.kube.objects import Metadata, Node, NodeSpec, Secret, WatchEvent
 from haulout.kube.resources import NODES, SECRETS
 
 log = logging.getLogger(__name__)
@@ -135,8 +135,10 @@ class Link:
         """Return the Secret once it is another than the known one."""
         failures = 0
         while True:
-            if known is not None:
-                await self._until_looked_at(failures)
+            if failures:
+                await self._until_changed(known, failures)
+            elif known is not None:
+                await self._until_trouble()
             self.contact.trouble.clear()
             try:
                 found = await self._management.get(SECRETS, self.key.secret, namespace=self.key.namespace)
@@ -144,7 +146,6 @@ class Link:
                 failures += 1
                 if known is None:
                     self._lack(error)
-                    await self._clock.sleep(_BACKOFF.delay(failures, self._management.random))
                 continue
             if known is None or found.data != known.data:
                 if known is not None:
@@ -156,13 +157,35 @@ class Link:
         is_missing = isinstance(error, NotFound)
         self.contact.failed(f"there is no {said_of(self.key)} with its kubeconfig" if is_missing else str(error))
 
-    async def _until_looked_at(self, failures: int) -> None:
-        """Wait for trouble, which is looked into at once and then ever more rarely, or for some minutes."""
-        if failures:
-            await self._clock.sleep(_BACKOFF.delay(failures, self._management.random))
+    async def _until_trouble(self) -> None:
+        """Wait for trouble, or for some minutes."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LOOKED_AT_EVERY.total_seconds()):
                 await self.contact.trouble.wait()
+
+    async def _until_changed(self, known: Secret | None, failures: int) -> None:
+        """Watch the Secret until it changes, but no longer than a backoff: a hub may lack the right to watch it.
+
+        Only a Secret that cannot be used is watched: a hub may have hundreds of clusters.
+        """
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_BACKOFF.delay(failures, self._management.random).total_seconds()):
+                try:
+                    if await self._changes(known):
+                        return
+                except KubeError as error:
+                    log.debug("cluster %s: its kubeconfig is not watched: %s", self.key, error)
+                await asyncio.get_running_loop().create_future()
+
+    async def _changes(self, known: Secret | None) -> bool:
+        """Return whether the Secret changes before the server ends the watch."""
+        name = f"metadata.name={self.key.secret}"
+        async with self._management.watch(SECRETS, namespace=self.key.namespace, fields=name) as events:
+            async for event in events:
+                found = event.object if isinstance(event, WatchEvent) else None
+                if isinstance(found, Secret) and (known is None or found.data != known.data):
+                    return True
+        return False
 
 
 def slim(node: Node) -> Node:

@@ -42,6 +42,7 @@ class Seen:
     is_node_known: bool = True  # its cluster answers: that there is no node then means that it is gone
     unreachable_since: datetime | None = None
     is_cluster_leaving: bool = False
+    is_cluster_paused: bool = False
     barred: str = ""  # why the cluster may not begin with maintenance
     drain_rules: str | None = None  # what its node should say of them; None: what it says stays
 

@@ -1,6 +1,7 @@
 """What a hub must be allowed to do. Whoever adds a request there adds its line here.
 
-Secrets are read one by one, and only those of clusters with Machines that are enabled. Their names end in `-kubeconfig`
+Secrets are read one by one, and only those of clusters with Machines that are enabled. One that cannot be used is
+watched, by its name, until it can. Their names end in `-kubeconfig`
 and are not known before, so no role can name them; who wants less grants it by namespace.
 """
 
@@ -10,17 +11,20 @@ from haulout.kube import leases
 from haulout.kube.access import Permission
 
 _WATCH = ("list", "watch")
+_READ = ("get", *_WATCH)
 _BY_EVENTS = "tell people by events"
 
 
 def permissions(*, namespace: str, with_metal3: bool = False) -> tuple[Permission, ...]:
     """Return what is needed in the management cluster, by a hub whose lease is in `namespace`."""
     return (
-        Permission((*_WATCH, "patch"), GROUP, "machines", None, "hold deletions of Machines, and approve maintenance"),
-        Permission(_WATCH, GROUP, "clusters", None, "see which clusters are being deleted"),
+        Permission(
+            ("get", *_WATCH, "patch"), GROUP, "machines", None, "hold deletions of Machines, and approve maintenance"
+        ),
+        Permission(_WATCH, GROUP, "clusters", None, "see which clusters are being deleted, or are paused"),
         *drain_rules.permissions(),
         *(metal3.permissions() if with_metal3 else ()),
-        Permission(("get",), "", "secrets", None, "reach workload clusters, by their kubeconfigs"),
+        Permission(("get", "watch"), "", "secrets", None, "reach workload clusters, by their kubeconfigs"),
         Permission(("create", "patch"), "events.k8s.io", "events", None, _BY_EVENTS),
         *admission.permissions(namespace),
         *leases.permissions(namespace=namespace, why="lead", names=(EXTENSION_LEASE,)),
@@ -30,6 +34,6 @@ def permissions(*, namespace: str, with_metal3: bool = False) -> tuple[Permissio
 def in_workload_clusters() -> tuple[Permission, ...]:
     """Return what is needed in each workload cluster, by who is named in its kubeconfig."""
     return (
-        Permission(("get", *_WATCH, "patch"), "", "nodes", None, "ask that nodes be prepared, and hear that they are"),
+        Permission((*_READ, "patch"), "", "nodes", None, "ask that nodes be prepared, and hear that they are"),
         Permission(("create", "patch"), "events.k8s.io", "events", "default", _BY_EVENTS),
     )

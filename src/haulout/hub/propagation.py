@@ -13,24 +13,38 @@ for that. An old one that stays is told to people, or taken off (`OldApprovals`)
 The two protocols are `haulout.hub.deletion` and `haulout.hub.upkeep`; here is what they have in common.
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import chain
 
 from haulout.hub import words
-from haulout.hub.asks import APPROVED_ASK, DELETION_ASK, MAINTENANCE_ASK
+from haulout.hub.asks import APPROVED_ASK, DELETION_ASK, MAINTENANCE_ASK, Ask, ask_in
 from haulout.hub.deletion import of_deletion, unmanaged, without_node
 from haulout.hub.outcome import Change, Outcome, Part, Seen, Telling, Wanted, change_of
+from haulout.hub.standing import MachineStanding, Why
 from haulout.hub.upkeep import of_maintenance
-from haulout.kinds.clusterapi import DRAIN_RULES, HOOK, MACHINE_DELETED, MACHINE_MAINTENANCE, MANAGED
+from haulout.hub.waiting import standing
+from haulout.kinds.clusterapi import (
+    DRAIN_RULES,
+    HOOK,
+    MACHINE_DELETED,
+    MACHINE_MAINTENANCE,
+    MAINTENANCE,
+    MANAGED,
+    REQUESTED,
+    TRUE,
+)
 from haulout.kube.objects import Node
 
-_LABELS = (MACHINE_DELETED, MACHINE_MAINTENANCE)
+_REQUESTS = {MACHINE_DELETED: DELETION_ASK, MACHINE_MAINTENANCE: MAINTENANCE_ASK}
 _ANNOTATIONS = (DELETION_ASK, MAINTENANCE_ASK, DRAIN_RULES)
 _OFF: Wanted = {HOOK: None, APPROVED_ASK: None}
 
 
 def propagate(seen: Seen) -> Outcome:
     """Return what to write about a Machine and its node."""
+    if seen.is_cluster_paused or seen.machine.is_paused or seen.machine.is_moved:
+        return _paused(seen)
     if not seen.machine.is_enabled:
         return _opted_out(seen)
     if seen.node is None:
@@ -70,6 +84,46 @@ def _joined(seen: Seen, node: Node, parts: tuple[Part, ...]) -> Outcome:
 
 def _merged(*wanted: Wanted) -> Wanted:
     return dict(chain.from_iterable(it.items() for it in wanted))
+
+
+def _paused(seen: Seen) -> Outcome:
+    """Write nothing: controllers of Cluster API do not act on what is paused, and a moved Machine's node stays.
+
+    What was requested before stays requested.
+    """
+    machine, labels = seen.machine, {} if seen.node is None else seen.node.metadata.labels
+    return Outcome(
+        is_active=any(labels.get(it) == TRUE for it in _REQUESTS),
+        is_settled=seen.is_node_known or not machine.node,
+        standings=() if machine.is_moved or not machine.is_enabled else tuple(_held_by_pause(seen)),
+    )
+
+
+def _held_by_pause(seen: Seen) -> Iterator[MachineStanding]:
+    machine, reason = seen.machine, words.paused(seen)
+    if machine.is_leaving:
+        yield standing(seen, Why.DELETION, reason, since=machine.metadata.deletion_timestamp)
+    if machine.metadata.labels.get(MAINTENANCE) == REQUESTED:
+        yield standing(seen, Why.MAINTENANCE, reason, since=None)
+
+
+def withdrawn(node: Node, *, is_gone: Callable[[Ask | None], bool], is_claimed: bool) -> Change:
+    """Return what takes requests off a node whose Machine is gone.
+
+    `is_gone` tells of each request whether its Machine is gone; None stands for one that does not name its Machine.
+    `is_claimed`: another Machine became this node, as after a move.
+    """
+    labels: dict[str, str | None] = {}
+    annotations: dict[str, str | None] = {} if is_claimed else {DRAIN_RULES: None}
+    for label, note in _REQUESTS.items():
+        if is_gone(ask_in(node, note)):
+            labels[label] = annotations[note] = None
+    return change_of(node, labels=labels, annotations=annotations, is_exact=True)
+
+
+def requests_on(node: Node) -> tuple[Ask, ...]:
+    """Return the requests on a node that name their Machine."""
+    return tuple(ask for note in _REQUESTS.values() if (ask := ask_in(node, note)) is not None)
 
 
 def _opted_out(seen: Seen) -> Outcome:
@@ -112,4 +166,4 @@ def _of_machine(seen: Seen, part: Part, *, node: Change | None = None) -> Outcom
 def _cleaned(node: Node | None) -> Change:
     if node is None:
         return Change()
-    return change_of(node, labels=dict.fromkeys(_LABELS), annotations=dict.fromkeys(_ANNOTATIONS))
+    return change_of(node, labels=dict.fromkeys(_REQUESTS), annotations=dict.fromkeys(_ANNOTATIONS))

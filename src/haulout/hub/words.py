@@ -4,7 +4,7 @@ from datetime import datetime
 
 from haulout.core import duration
 from haulout.hub.outcome import Release, Seen
-from haulout.kinds.clusterapi import ENABLED, MAINTENANCE, MANAGED
+from haulout.kinds.clusterapi import ENABLED, MAINTENANCE, MANAGED, PAUSED
 from haulout.kube.objects import Node
 
 OPTED_OUT = f"label {ENABLED} is not true: its deletion is not held any more"
@@ -51,6 +51,18 @@ def unseen(seen: Seen) -> str:
     if seen.unreachable_since is None:
         return f"cluster {seen.machine.cluster} is being connected to"
     return f"cluster {seen.machine.cluster} cannot be reached since {seen.unreachable_since:%Y-%m-%d %H:%M} UTC"
+
+
+def paused(seen: Seen) -> str:
+    """Return why nothing is written about a Machine and its node."""
+    if seen.is_cluster_paused:
+        return f"Cluster {seen.machine.cluster} is paused: nothing is requested until it is resumed"
+    return f"Machine {seen.machine.key} has annotation {PAUSED}: nothing is requested until that is removed"
+
+
+def machine_gone(node: Node) -> str:
+    """Return why a request is withdrawn."""
+    return f"the Machine of node {node.name} is gone, and the node is not: what was requested of it is withdrawn"
 
 
 def released(why: str, seen: Seen) -> str:

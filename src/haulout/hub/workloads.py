@@ -12,16 +12,18 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import TypeVar
 
-from haulout.errors import Conflict, NotFound
+from haulout.errors import Conflict, KubeError, NotFound
+from haulout.hub import words
 from haulout.hub.admission import Admission
+from haulout.hub.asks import Ask
 from haulout.hub.connecting import Connect
 from haulout.hub.link import Link, slim
-from haulout.hub.outcome import Outcome, Seen, Telling
-from haulout.hub.propagation import propagate
+from haulout.hub.outcome import Change, Outcome, Seen, Telling
+from haulout.hub.propagation import propagate, requests_on, withdrawn
 from haulout.hub.settings import HubSettings
 from haulout.hub.standing import ClusterStanding, MachineStanding, Reach
 from haulout.hub.tallies import HubTallies
-from haulout.kinds.clusterapi import Cluster, ClusterKey, Machine
+from haulout.kinds.clusterapi import CLUSTER_NAME, Cluster, ClusterKey, Machine
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder, EventType, ObjectReference, reference
 from haulout.kube.fresh import Fresh
@@ -34,6 +36,8 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 _WORKERS = 4
+_TRIES = 5
+_NODE = "node "  # before the name of a node in the queue; the keys of Machines have no blanks
 _SHORTLY = timedelta(seconds=1)
 _BARRED_FOR = timedelta(seconds=30)  # another hub may have given back what we wait for, and tells nobody
 
@@ -77,6 +81,7 @@ class Workload:
         self._barred: dict[str, str] = {}
         self._unsettled: set[str] = set()  # what is left to do about a Machine that may be forgotten otherwise
         self._remarked: dict[str, frozenset[tuple[str, str]]] = {}  # the same: its uid, and what was told already
+        self._known: dict[str, Machine] = {}  # as they were last, so that requests of those that vanish are withdrawn
         self.link = Link(
             management.client,
             key,
@@ -146,7 +151,7 @@ class Workload:
 
     def look_at_all(self) -> None:
         """Look at all of its Machines: what is about each of them has changed."""
-        for key in self._of.of_cluster(self.key):
+        for key in {*self._of.of_cluster(self.key), *self._known}:
             self._queue.add(key)
 
     def _note_reach(self) -> None:
@@ -166,22 +171,104 @@ class Workload:
         if old is not None and new is not None and _gist(old) == _gist(new):
             return
         node = new or old
-        if node is not None:
-            for key in self._of.of_node(self.key, node.name):
-                self._queue.add(key)
+        if node is None:
+            return
+        machines = self._of.of_node(self.key, node.name)
+        for key in machines:
+            self._queue.add(key)
+        if new is not None and not machines and requests_on(new):
+            self._queue.add(f"{_NODE}{new.name}")
 
     # One look
 
     async def _look(self, key: str) -> datetime | None:
-        machine = self._of.machines.get(key)
-        if machine is None or machine.cluster != self.key:
+        if key.startswith(_NODE):
+            return await self._look_at_unclaimed(key.removeprefix(_NODE))
+        machine, known = self._of.machines.get(key), self._known.get(key)
+        is_here = machine is not None and machine.cluster == self.key
+        if known is not None and not (is_here and machine is not None and machine.uid == known.uid):
+            if not await self._withdraw_of(known):
+                return None  # looked at again once the cluster is reached
+            del self._known[key]
+        if machine is None or not is_here:
             self._forget(key)
             return None
+        self._known[key] = machine
+        return await self._see_to_the_newest(machine)
+
+    async def _see_to_the_newest(self, machine: Machine) -> datetime | None:
+        """Act on a Machine and its node; read both again at once if somebody else has written to them meanwhile."""
+        for _ in range(_TRIES):
+            try:
+                return await self._see_to(machine)
+            except (Conflict, NotFound) as error:
+                log.debug("Machine %s or its node is not as it was: %s", machine.key, error)
+            try:
+                machine = await self._read_again(machine)
+            except KubeError as error:
+                log.debug("Machine %s or its node cannot be read: %s", machine.key, error)
+                break
+        return self._clock.now() + _SHORTLY
+
+    async def _read_again(self, machine: Machine) -> Machine:
+        client, nodes = self.link.client, self.link.nodes
+        if machine.node and client is not None and nodes is not None:
+            nodes.note(slim(await client.get(NODES, machine.node)))
+        found = await self._of.client.get(self._of.resource, machine.name, namespace=machine.namespace)
+        return self._of.machines.note(found)
+
+    # Machines that are gone while their nodes are not
+
+    async def _withdraw_of(self, gone: Machine) -> bool:
+        """Withdraw what a Machine requested that is gone; return whether nothing is left to do."""
+        if not gone.node:
+            return True
+        if not self.link.is_up:
+            return self._of.cluster(self.key) is None  # without a Cluster nobody will ever be reached
+        nodes = self.link.nodes
+        node = None if nodes is None else nodes.get(gone.node)
+        if node is not None:
+            is_claimed = bool(self._of.of_node(self.key, node.name))
+
+            def is_gone(ask: Ask | None) -> bool:
+                return not is_claimed if ask is None else ask.machine == gone.uid
+
+            await self._withdraw(node, withdrawn(node, is_gone=is_gone, is_claimed=is_claimed))
+        return True
+
+    async def _look_at_unclaimed(self, name: str) -> datetime | None:
+        """Withdraw what is requested of a node that no Machine became: its Machine went while no hub ran.
+
+        While a Cluster is moved its Machines are in two management clusters, and it is paused in this one.
+        """
+        nodes, cluster = self.link.nodes, self._of.cluster(self.key)
+        node = None if nodes is None or not self.link.is_up else nodes.get(name)
+        if node is None or cluster is None or cluster.is_paused or self._of.of_node(self.key, name):
+            return None
+        selector = f"{CLUSTER_NAME}={self.key.name}"
+        there = (await self._of.client.list(self._of.resource, namespace=self.key.namespace, labels=selector)).items
+        if any(it.node == name for it in there):
+            return None  # the cache is behind the server
+        uids = {it.uid for it in there}
+
+        def is_gone(ask: Ask | None) -> bool:
+            return ask is not None and ask.machine not in uids
+
+        await self._withdraw(node, withdrawn(node, is_gone=is_gone, is_claimed=False))
+        return None
+
+    async def _withdraw(self, node: Node, change: Change) -> None:
+        client, nodes = self.link.client, self.link.nodes
+        if not change or client is None or nodes is None:
+            return
         try:
-            return await self._see_to(machine)
-        except (Conflict, NotFound) as error:
-            log.debug("Machine %s or its node is not as it was: %s", key, error)
-            return self._clock.now() + _SHORTLY
+            nodes.note(slim(await client.patch(NODES, node.name, change.patch(node))))
+        except NotFound:
+            return
+        telling = Telling(reason="RequestWithdrawn", note=words.machine_gone(node))
+        log.info("cluster %s: %s", self.key, telling.note)
+        if self.link.events is not None:
+            _record(self.link.events, reference(NODES, node), telling)
 
     async def _see_to(self, machine: Machine) -> datetime | None:
         seen = await self._seen(machine)
@@ -219,6 +306,7 @@ class Workload:
             is_node_known=is_known,
             unreachable_since=contact.since if contact.reach is Reach.UNREACHABLE else None,
             is_cluster_leaving=cluster is not None and cluster.is_leaving,
+            is_cluster_paused=cluster is not None and cluster.is_paused,
             drain_rules=self._of.drain_rules(machine, cluster),
         )
 

@@ -24,7 +24,8 @@ CLUSTER_NAME = "cluster.x-k8s.io/cluster-name"  # label of a Machine
 CONTROL_PLANE = "cluster.x-k8s.io/control-plane"  # the same: of a control plane's
 MACHINE_OF_NODE = "cluster.x-k8s.io/machine"  # annotation of a Node
 NAMESPACE_OF_NODE = "cluster.x-k8s.io/cluster-namespace"  # the same: in which its Machine is
-PAUSED = "cluster.x-k8s.io/paused"
+PAUSED = "cluster.x-k8s.io/paused"  # annotation of a Cluster or a Machine, with any value
+DELETE_FOR_MOVE = "clusterctl.cluster.x-k8s.io/delete-for-move"  # annotation of a copy that `clusterctl move` deletes
 DRAIN = "cluster.x-k8s.io/drain"  # label of a Pod: `skip` or `wait-completed`
 PRE_DRAIN_HOOKS = "pre-drain.delete.hook.machine.cluster.x-k8s.io/"
 
@@ -100,6 +101,16 @@ class Machine(Object, frozen=True):
         return self.metadata.deletion_timestamp is not None
 
     @property
+    def is_paused(self) -> bool:
+        """Return whether its controllers must not act on it."""
+        return PAUSED in self.metadata.annotations
+
+    @property
+    def is_moved(self) -> bool:
+        """Return whether `clusterctl move` deletes this copy: the machine lives on under another management cluster."""
+        return DELETE_FOR_MOVE in self.metadata.annotations
+
+    @property
     def is_approved(self) -> bool:
         """Tell whether its node is ready for the maintenance that was asked for."""
         return self.metadata.labels.get(MAINTENANCE) == APPROVED
@@ -142,6 +153,11 @@ class Cluster(Object, frozen=True):
     def is_leaving(self) -> bool:
         """Tell whether its deletion has begun."""
         return self.metadata.deletion_timestamp is not None
+
+    @property
+    def is_paused(self) -> bool:
+        """Return whether the controllers of Cluster API must not act on it, such as while it is moved."""
+        return self.spec.paused is True or PAUSED in self.metadata.annotations
 
 
 class MachineSelection(Base, frozen=True):

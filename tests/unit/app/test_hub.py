@@ -181,7 +181,7 @@ def rules(objects: list[RawObject]) -> set[tuple[str | None, str, str, str]]:
 def test_the_roles_of_a_hub_hold_what_it_needs_and_no_more() -> None:
     granted = rules(everything(HubInstallation(image="x", namespace="ops")))
     assert granted == {(it.namespace, it.group, it.resource, verb) for it in needed("ops") for verb in it.verbs}
-    assert {verb for _, _, resource, verb in granted if resource == "secrets"} == {"get"}
+    assert {verb for _, _, resource, verb in granted if resource == "secrets"} == {"get", "watch"}
     assert not any("*" in part for rule in granted for part in rule if part)
 
 

@@ -53,10 +53,16 @@ def test_flags_of_our_own_are_taken_as_well(started: list[dict[str, Any]]) -> No
     assert (how["context"], how["kubeconfig"]) == ("x", "f")
 
 
+def test_each_budget_across_clusters_that_is_given_holds(started: list[dict[str, Any]]) -> None:
+    assert remc("-cluster-budget=2", "--cluster-budget", "env=prod:1") == 0
+    assert started[0]["wishes"].hub.cluster_budget == ("2", "env=prod:1")
+
+
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
         (["-x"], "flag provided but not defined: -x"),
+        (["-cluster-budget=none"], "-cluster-budget: "),
         (["-approval-timeout=4"], "-approval-timeout: expected a duration such as 4h, or 0"),
         (["-approval-timeout=-4h"], "is less than nothing; 0 means without a limit"),
         (["-old-approvals=yes"], "-old-approvals: expected wait, clear, honour, found 'yes'"),

@@ -1,0 +1,303 @@
+"""What the hub does while Cluster API must not act, and when a Machine vanishes whose node stays: `clusterctl move`."""
+
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager
+from typing import Any, ClassVar
+
+import msgspec
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.hub.asks import DELETION_ASK, MAINTENANCE_ASK
+from haulout.hub.standing import Reach
+from haulout.kinds.clusterapi import DELETE_FOR_MOVE, MACHINE_DELETED, MACHINE_MAINTENANCE, PAUSED
+from haulout.kube.client import Client
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import NODES, SECRETS
+from haulout.kube.transport import Request, Response, Stream, Transport
+from support.hubs import Side, World
+
+REQUESTS = {MACHINE_DELETED, MACHINE_MAINTENANCE}
+NOTES = {DELETION_ASK, MAINTENANCE_ASK}
+
+
+@pytest.fixture
+async def world(clock: Clock) -> World:
+    return await World(clock).begin()
+
+
+@pytest.fixture
+async def prod(world: World) -> Side:
+    return await world.add_cluster("team-a", "prod")
+
+
+async def pause(world: World, side: Side, *, paused: bool = True) -> None:
+    change = merge_patch({"spec": {"paused": paused}})
+    await world.me.patch(world.clusters, side.key.name, change, namespace=side.key.namespace)
+
+
+async def vanish(world: World, machine: str) -> None:
+    """Delete a Machine as `clusterctl move` does: it takes the finalizers off, and leaves the node alone."""
+    await world.change(machine, metadata={"finalizers": None})
+    await world.delete(machine)
+
+
+def requests(world: World, side: Side, machine: str) -> set[str]:
+    metadata = world.node(side, machine)["metadata"]
+    return REQUESTS & set(metadata.get("labels", {})) | NOTES & set(metadata.get("annotations", {}))
+
+
+async def test_nothing_is_requested_while_a_cluster_is_paused(world: World, prod: Side) -> None:
+    async with world.hub():
+        leaving, asking = [await world.add_machine(prod, it) for it in ("m1", "m2")]
+        await world.eventually(lambda: world.has_hook(leaving) and world.has_hook(asking))
+        await pause(world, prod)
+        await world.delete(leaving)
+        await world.label(asking, maintenance="requested")
+        await world.stays(lambda: not requests(world, prod, leaving) and not requests(world, prod, asking))
+        standing = world.standing(prod)
+        assert standing is not None
+        assert [it.reason for it in standing.active] == [
+            "Cluster team-a/prod is paused: nothing is requested until it is resumed"
+        ] * 2
+        await pause(world, prod, paused=False)
+        await world.eventually(lambda: world.is_deleted(prod, leaving) and world.is_maintained(prod, asking), seconds=5)
+
+
+async def test_nothing_is_requested_for_a_machine_that_is_paused(world: World, prod: Side) -> None:
+    async with world.hub():
+        machine = await world.add_machine(prod, "m1")
+        await world.eventually(lambda: world.has_hook(machine))
+        await world.change(machine, metadata={"annotations": {PAUSED: ""}})
+        await world.delete(machine)
+        await world.stays(lambda: not requests(world, prod, machine))
+        await world.change(machine, metadata={"annotations": {PAUSED: None}})
+        await world.eventually(lambda: world.is_deleted(prod, machine), seconds=5)
+
+
+async def test_what_was_requested_before_a_pause_stays_requested(world: World, prod: Side) -> None:
+    async with world.hub():
+        machine = await world.add_machine(prod, "m1")
+        await world.label(machine, maintenance="requested")
+        await world.eventually(lambda: world.is_maintained(prod, machine))
+        await pause(world, prod)
+        await world.mark(prod, machine, approve_maintenance="true")
+        await world.stays(lambda: world.is_maintained(prod, machine) and world.wish(machine) == "requested")
+        await pause(world, prod, paused=False)
+        await world.eventually(lambda: world.wish(machine) == "approved", seconds=5)
+
+
+async def test_no_node_hears_of_a_move(world: World, prod: Side) -> None:
+    """`clusterctl move` annotates each Machine before it deletes its copy."""
+    async with world.hub():
+        machines = [await world.add_machine(prod, f"m{number}") for number in range(5)]
+        await world.eventually(lambda: all(world.has_hook(it) for it in machines))
+        before = world.patches(prod.api, "nodes")
+        for machine in machines:
+            await world.change(machine, metadata={"annotations": {DELETE_FOR_MOVE: ""}})
+            await world.delete(machine)
+        await world.stays(lambda: not any(requests(world, prod, it) for it in machines), seconds=10)
+        for machine in machines:
+            await world.change(machine, metadata={"finalizers": None})
+        await world.stays(lambda: not any(requests(world, prod, it) for it in machines), seconds=10)
+        assert world.patches(prod.api, "nodes") == before
+
+
+@pytest.mark.parametrize("how", ["wait", "honour"])
+async def test_a_request_is_withdrawn_when_its_machine_vanishes(world: World, prod: Side, how: str) -> None:
+    async with world.hub(old_approvals=how):
+        machine = await world.add_machine(prod, "m1")
+        await world.label(machine, maintenance="requested")
+        await world.eventually(lambda: world.is_maintained(prod, machine))
+        await world.delete(machine)
+        await world.eventually(lambda: world.is_deleted(prod, machine))
+        await world.change(machine, metadata={"finalizers": None})
+        await world.eventually(lambda: not requests(world, prod, machine), seconds=5)
+    assert "RequestWithdrawn" in world.told(prod.api)
+
+
+async def test_a_request_is_withdrawn_though_the_cluster_was_away_when_its_machine_vanished(
+    world: World, prod: Side
+) -> None:
+    async with world.hub():
+        machine = await world.add_machine(prod, "m1")
+        await world.label(machine, maintenance="requested")
+        await world.eventually(lambda: world.is_maintained(prod, machine))
+        prod.fall_silent()
+        await world.eventually(lambda: _reach(world, prod) is Reach.UNREACHABLE, seconds=600)
+        await vanish(world, machine)
+        await world.stays(lambda: world.is_maintained(prod, machine))
+        prod.come_back()
+        await world.eventually(lambda: not requests(world, prod, machine), seconds=120)
+
+
+async def test_a_request_is_withdrawn_whose_machine_vanished_while_no_hub_ran(world: World, prod: Side) -> None:
+    async with world.hub():
+        machine, other = [await world.add_machine(prod, it) for it in ("m1", "m2")]
+        await world.label(machine, maintenance="requested")
+        await world.label(other, maintenance="requested")
+        await world.eventually(lambda: world.is_maintained(prod, machine) and world.is_maintained(prod, other))
+    await vanish(world, machine)
+    async with world.hub():
+        await world.eventually(lambda: not requests(world, prod, machine), seconds=10)
+        await world.stays(lambda: world.is_maintained(prod, other), seconds=10)
+
+
+async def test_a_request_of_the_machine_that_has_the_node_now_stays(world: World, prod: Side) -> None:
+    """While a cluster is moved, the hub of its new management cluster may have requested something already."""
+    async with world.hub():
+        machine = await world.add_machine(prod, "m1")
+        await world.label(machine, maintenance="requested")
+        await world.eventually(lambda: world.is_maintained(prod, machine))
+        note = msgspec.json.encode({"machine": "another", "since": "2026-11-18T03:00:00Z"}).decode()
+        change = {"metadata": {"annotations": {MAINTENANCE_ASK: note}}}
+        await pause(world, prod)
+        await prod.client.patch(NODES, "n-m1", merge_patch(change))
+        await vanish(world, machine)
+        await world.stays(lambda: world.is_maintained(prod, machine))
+
+
+async def test_a_kubeconfig_that_makes_no_sense_is_taken_up_as_soon_as_it_is_repaired(world: World, prod: Side) -> None:
+    secret, namespace = prod.key.secret, prod.key.namespace
+    good = (await world.me.get(SECRETS, secret, namespace=namespace)).data
+    await world.me.patch(SECRETS, secret, merge_patch({"data": {"value": None}}), namespace=namespace)
+    async with world.hub():
+        machine = await world.add_machine(prod, "m1")
+        await world.stays(lambda: _reach(world, prod) is not Reach.CONNECTED, seconds=200)
+        await world.me.patch(SECRETS, secret, merge_patch({"data": good}), namespace=namespace)
+        await world.eventually(lambda: world.has_hook(machine), seconds=2)
+
+
+async def test_a_kubeconfig_that_is_missing_is_taken_up_as_soon_as_it_is_there(world: World, prod: Side) -> None:
+    await world.me.delete(SECRETS, prod.key.secret, namespace=prod.key.namespace)
+    async with world.hub():
+        machine = await world.add_machine(prod, "m1")
+        await world.stays(lambda: _reach(world, prod) is not Reach.CONNECTED, seconds=200)
+        await world.give_key(prod, "second")
+        await world.eventually(lambda: world.has_hook(machine), seconds=2)
+
+
+async def test_a_secret_is_watched_only_while_it_cannot_be_used(world: World, prod: Side) -> None:
+    """Hundreds of clusters must not cost hundreds of watches."""
+    asked: list[str] = []
+    world.between = lambda key, transport: _Recorded(transport, asked) if key == "management" else transport
+    async with world.hub():
+        machine = await world.add_machine(prod, "m1")
+        await world.eventually(lambda: world.has_hook(machine))
+        await world.stays(lambda: True, seconds=1200)
+    assert not any("secrets" in it and "watch" in it for it in asked)
+
+
+async def test_a_first_request_is_made_at_once_on_a_node_under_constant_writes(world: World, prod: Side) -> None:
+    writes = _WrittenMeanwhile(prod.client, "n-m1", times=4)
+    world.between = lambda key, transport: writes.over(transport) if key == str(prod.key) else transport
+    async with world.hub():
+        machine = await world.add_machine(prod, "m1")
+        await world.eventually(lambda: world.has_hook(machine))
+        writes.begin()
+        await world.label(machine, maintenance="requested")
+        await world.eventually(lambda: world.is_maintained(prod, machine), seconds=0.9)
+    assert writes.left == 0
+
+
+async def test_a_hub_that_may_not_list_clusters_begins_without_them(world: World, prod: Side) -> None:
+    """The roles of the runtime-extension-maintenance-controller do not grant it."""
+    machine = await world.add_machine(prod, "m1")
+    world.between = lambda key, transport: _NoClusters(transport) if key == "management" else transport
+    async with world.hub():
+        await world.eventually(lambda: world.has_hook(machine), seconds=3)
+
+
+def _reach(world: World, side: Side) -> Reach | None:
+    standing = world.standing(side)
+    return None if standing is None else standing.reach
+
+
+class _Through:
+    """A transport that changes nothing."""
+
+    def __init__(self, transport: Transport) -> None:
+        self.server = transport.server
+        self._transport = transport
+
+    async def send(self, request: Request) -> Response:
+        return await self._transport.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        return self._transport.stream(request)
+
+    async def close(self) -> None:
+        await self._transport.close()
+
+
+class _Recorded(_Through):
+    """Notes down what is asked for."""
+
+    def __init__(self, transport: Transport, asked: list[str]) -> None:
+        super().__init__(transport)
+        self._asked = asked
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        self._asked.append(f"{request.path} watch")
+        return super().stream(request)
+
+
+class _NoClusters(_Through):
+    """Forbids everything about Clusters."""
+
+    async def send(self, request: Request) -> Response:
+        return _FORBIDDEN if request.path.endswith("/clusters") else await super().send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        return super().stream(request) if not request.path.endswith("/clusters") else _refused()
+
+
+_STATUS = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "Forbidden", "code": 403}
+_FORBIDDEN = Response(403, {}, msgspec.json.encode(_STATUS | {"message": "clusters are forbidden"}))
+
+
+class _Refusal:
+    status = 403
+    headers: ClassVar[dict[str, str]] = {}
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        yield _FORBIDDEN.body
+
+
+class _refused:  # noqa: N801 - a context manager
+    async def __aenter__(self) -> Any:
+        return _Refusal()
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+
+class _WrittenMeanwhile:
+    """Somebody writes to a node just before each of the hub's first patches arrives."""
+
+    def __init__(self, client: Client, node: str, *, times: int) -> None:
+        self.left = 0
+        self._client, self._node, self._times = client, node, times
+
+    def begin(self) -> None:
+        self.left = self._times
+
+    def over(self, transport: Transport) -> Transport:
+        return _WrittenBefore(transport, self)
+
+    async def write(self) -> None:
+        if self.left:
+            self.left -= 1
+            change = merge_patch({"metadata": {"annotations": {"example.com/written": str(self.left)}}})
+            await self._client.patch(NODES, self._node, change)
+
+
+class _WrittenBefore(_Through):
+    def __init__(self, transport: Transport, writes: _WrittenMeanwhile) -> None:
+        super().__init__(transport)
+        self._writes = writes
+
+    async def send(self, request: Request) -> Response:
+        if request.method == "PATCH" and "/nodes/" in request.path:
+            await self._writes.write()
+        return await super().send(request)
