@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run lint format docs reference packages test test-thorough test-cluster test-browser coverage bench image control-plane lock clean
+.PHONY: help install run lint format docs reference packages test test-thorough test-cluster test-browser coverage mutants bench image control-plane lock clean
 
 VENV := .venv
 ENGINE := docker
@@ -104,6 +104,9 @@ test-browser: $(BROWSER_STAMP) ## the dashboard in a browser: chromium, from Deb
 coverage: $(CLOUDS_STAMP) ## which lines no test reaches
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report
+
+mutants: $(CLOUDS_STAMP) ## whether tests notice a sample of changes to the code; make mutants ARGS="--folders drain --seed 2"
+	@cd tests && ../$(BIN)/python -m mutation $(ARGS)
 
 # The operator is compiled, as it is where it was installed: to compile it leaves a megabyte that is not its own.
 bench: export PYTHONDONTWRITEBYTECODE :=

@@ -1,0 +1,9 @@
+"""Mutation testing: changes one thing in the product, and sees whether a test notices.
+
+    make mutants ARGS="--folders budget,drain --per-folder 60 --seed 1"
+
+`changes` finds what can be changed in a module, `reach` notes which tests run which lines, `trial` runs the tests of a
+line on a copy of the product with the change, and `__main__` draws a sample and prints the table.
+
+It takes the better part of an hour, so it is no part of CI. It changes nothing in the working tree.
+"""

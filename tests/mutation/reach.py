@@ -1,0 +1,96 @@
+"""Which tests run which lines of the product, and how long each takes: a pytest plugin that writes it down.
+
+    pytest -p mutation.reach --reach-into FOLDER …
+
+Tests of controllers run their work in tasks of the event loop, so a tracer cannot tell by the call stack which test
+runs. The plugin names the test to it instead.
+"""
+
+import json
+import os
+from collections import defaultdict
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import coverage
+import pytest
+
+
+class Plugin:
+    """Notes down what each test reaches; each worker of xdist writes a file of its own."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
+        self._coverage = coverage.Coverage(
+            data_file=str(folder / f"{self._worker}.coverage"), source=["haulout"], config_file=False
+        )
+        self._seconds: dict[str, float] = {}
+
+    def pytest_sessionstart(self) -> None:
+        """Begin before the product is imported."""
+        self._coverage.start()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Name the test that runs."""
+        self._coverage.switch_context(item.nodeid)
+        return (yield)
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Note how long it took."""
+        self._seconds[report.nodeid] = self._seconds.get(report.nodeid, 0.0) + report.duration
+
+    def pytest_sessionfinish(self) -> None:
+        """Write it down."""
+        self._coverage.stop()
+        self._coverage.save()
+        (self._folder / f"{self._worker}.json").write_text(json.dumps(self._seconds))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Have it said where to write."""
+    parser.addoption("--reach-into", help="the folder for what tests reach")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Begin, if somebody wants to know."""
+    folder = config.getoption("--reach-into")
+    if folder and (os.environ.get("PYTEST_XDIST_WORKER") or not config.getoption("numprocesses", None)):
+        config.pluginmanager.register(Plugin(Path(folder)))
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """Which tests run which line, the quickest first."""
+
+    tests: Mapping[str, Mapping[int, tuple[str, ...]]]  # by module, such as `budget/room.py`, and line
+    seconds: Mapping[str, float]
+
+    def of(self, module: str, line: int) -> tuple[str, ...]:
+        """Return the tests that run a line."""
+        return self.tests.get(module, {}).get(line, ())
+
+
+def read(folder: Path, *, package: Path) -> Reach:
+    """Return what all workers wrote down."""
+    seconds: dict[str, float] = {}
+    for file in folder.glob("*.json"):
+        for test, took in json.loads(file.read_text()).items():
+            seconds[test] = max(took, seconds.get(test, 0.0))
+    found: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for file in folder.glob("*.coverage"):
+        data = coverage.CoverageData(str(file))
+        data.read()
+        for measured in data.measured_files():
+            name = str(Path(measured).relative_to(package)) if Path(measured).is_relative_to(package) else ""
+            for line, contexts in data.contexts_by_lineno(measured).items() if name else ():
+                found[name][line] |= {it for it in contexts if it in seconds}
+    return Reach(
+        {
+            name: {line: tuple(sorted(tests, key=lambda it: seconds[it])) for line, tests in lines.items()}
+            for name, lines in found.items()
+        },
+        seconds,
+    )

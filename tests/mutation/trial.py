@@ -1,0 +1,83 @@
+"""Runs the tests of a line on a copy of the product in which that line is changed."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from mutation.changes import Mutant
+
+_MOST_TESTS = 60  # of a line, the quickest: what none of them notices, most often no other does
+_AT_LEAST_SECONDS = 60.0
+_TIMES_AS_LONG = 5.0
+_TESTS_FAILED = 1
+
+
+class Result(StrEnum):
+    """What became of a mutant."""
+
+    KILLED = "killed"
+    TIMED_OUT = "timed out"  # which counts as killed: somebody would notice
+    SURVIVED = "survived"
+    NOT_REACHED = "not reached"
+    BROKEN = "broken"  # the tests could not be run
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """A mutant, and what became of it."""
+
+    module: str
+    mutant: Mutant
+    result: Result
+    detail: str = ""
+
+    @property
+    def is_killed(self) -> bool:
+        """Return whether a test noticed the change."""
+        return self.result in (Result.KILLED, Result.TIMED_OUT)
+
+
+class Copy:
+    """A copy of the product, in which one module at a time is changed."""
+
+    def __init__(self, repository: Path, folder: Path) -> None:
+        self._repository = repository
+        self._source = folder / "src"
+        shutil.copytree(repository / "src", self._source, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def tried(self, module: str, mutant: Mutant, tests: tuple[str, ...], seconds: float) -> Trial:
+        """Run the tests of a mutant; `seconds` is how long they take without it."""
+        if not tests:
+            return Trial(module, mutant, Result.NOT_REACHED)
+        file = self._source / "haulout" / module
+        original = file.read_text()
+        file.write_text(mutant.source)
+        try:
+            return self._run(module, mutant, tests[:_MOST_TESTS], max(_AT_LEAST_SECONDS, _TIMES_AS_LONG * seconds))
+        finally:
+            file.write_text(original)
+
+    def _run(self, module: str, mutant: Mutant, tests: tuple[str, ...], seconds: float) -> Trial:
+        command = [sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", *tests]
+        environment = {**os.environ, "PYTHONPATH": str(self._source), "PYTHONDONTWRITEBYTECODE": "1"}
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self._repository,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return Trial(module, mutant, Result.TIMED_OUT)
+        if done.returncode == 0:
+            return Trial(module, mutant, Result.SURVIVED, f"{len(tests)} tests")
+        failed = next((it for it in done.stdout.splitlines() if it.startswith(("FAILED", "ERROR"))), "")
+        result = Result.KILLED if done.returncode == _TESTS_FAILED else Result.BROKEN
+        return Trial(module, mutant, result, failed or done.stdout[-300:])
