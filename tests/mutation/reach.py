@@ -8,6 +8,7 @@ runs. The plugin names the test to it instead.
 
 import json
 import os
+import warnings
 from collections import defaultdict
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass
@@ -44,8 +45,10 @@ class Plugin:
 
     def pytest_sessionfinish(self) -> None:
         """Write it down."""
-        self._coverage.stop()
-        self._coverage.save()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # modules that were imported before: what they then run is noted
+            self._coverage.stop()
+            self._coverage.save()
         (self._folder / f"{self._worker}.json").write_text(json.dumps(self._seconds))
 
 
