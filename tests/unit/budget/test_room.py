@@ -11,6 +11,7 @@ from haulout.budget.line import Line, Order
 from haulout.budget.room import Sizes, View, may_make_room
 from haulout.core.clock import Clock
 from haulout.kube import selectors
+from haulout.kube.ledger import Slot
 from haulout.kube.objects import Node
 from haulout.profiles.sights import NodeSights
 from support.builders import a_node
@@ -157,6 +158,39 @@ def test_who_leaves_the_line_is_told_to_those_behind() -> None:
     end()
     line.leave("b")
     assert told == ["room"]
+
+
+def a_slot(name: str) -> Slot:
+    return Slot(uid=f"u-{name}", name=name, since=NOW)
+
+
+def test_the_ledger_names_nodes_that_look_as_if_nothing_was_done_to_them() -> None:
+    """Another controller has taken the slot and not written to its node yet, or our copy of the node is old."""
+    view = a_view(node("a1"), node("a2"), node("b1"), limits=(EACH,))
+    crowded = view.crowded_by(node("a2"), [a_slot("a1")])
+    assert (crowded.users, crowded.whys, crowded.most) == (("a1",), ("about to be taken",), 1)
+    assert crowded.group is not None
+
+
+def test_slots_that_are_full_keep_a_node_waiting_though_none_of_their_nodes_is_known() -> None:
+    view = a_view(node("a1"), limits=(ALL,))
+    crowded = view.crowded_by(node("a1"), [a_slot("gone"), a_slot("gone"), a_slot("away")])
+    assert (crowded.users, crowded.whys, crowded.group) == (("gone", "away"), ("", ""), None)
+    assert str(crowded) == "the budget is used up: gone, away"
+
+
+def test_a_slot_in_another_group_keeps_nobody_waiting() -> None:
+    view = a_view(node("a1"), node("b1"), limits=(EACH,))
+    (limit,) = view.limits(node("a1"))
+    assert limit.counts(a_slot("b1")) is False
+    assert limit.counts(a_slot("gone")) is True
+    assert limit.counts(Slot(uid="before", name="b1", since=NOW)) is True, "until the server says that it is gone"
+
+
+def test_a_node_does_not_count_against_itself() -> None:
+    view = a_view(node("a1", out=True), node("a2"), node("b1", out=True), limits=(EACH,))
+    (limit,) = view.limits(node("a2"))
+    assert limit.others == {"u-a1"}
 
 
 def test_nodes_of_a_group_are_counted_again_only_when_labels_change() -> None:

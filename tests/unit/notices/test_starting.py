@@ -121,6 +121,28 @@ async def test_no_answer_is_asked_for_again(clock: Clock) -> None:
         assert (await world.condition(EARLY)).reason == "Agreed"
 
 
+async def test_a_cloud_that_fails_without_a_retry_after_is_asked_again_after_a_backoff(clock: Clock) -> None:
+    async with a_cloud(clock) as (world, cloud):
+        cloud.answers = [CloudError("", doing="x")] * 3
+        await world.cordon()
+        await clock.sleep(3 * SECOND)
+        assert cloud.told == 1, "the first backoff is five seconds, less some jitter"
+        await clock.sleep(5 * SECOND)
+        assert cloud.told == 2
+        await clock.sleep(5 * SECOND)
+        assert cloud.told == 2, "the second backoff is longer"
+
+
+async def test_a_cloud_that_fails_with_a_retry_after_is_not_asked_before(clock: Clock) -> None:
+    async with a_cloud(clock) as (world, cloud):
+        cloud.answers = [CloudError("", doing="x", retry_after=3 * MINUTE)]
+        await world.cordon()
+        await clock.sleep(2 * MINUTE)
+        assert cloud.told == 1
+        await clock.sleep(2 * MINUTE)
+        assert cloud.told == 2
+
+
 async def test_what_is_in_the_way_is_waited_for_and_nothing_is_written_down_before(clock: Clock) -> None:
     async with a_cloud(clock, kind=Shy) as (world, cloud):
         assert isinstance(cloud, Shy)
