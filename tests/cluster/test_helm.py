@@ -18,7 +18,10 @@ import pytest
 import yaml
 
 from controlplane import ControlPlane, ControlPlaneError, free_port
+from haulout.app import hub_manifests, manifests
 from haulout.app.configured import Configured
+from haulout.app.hub_manifests import HubInstallation
+from haulout.app.manifests import Installation
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import Profiles
 from haulout.app.vitals import Vitals
@@ -34,7 +37,7 @@ from haulout.web.registration import CONFIGURATION, PATH
 from haulout.web.wishes import WebhookSettings, certificate_from
 from support.builders import a_node, a_pod
 from support.eventually import eventually
-from support.helm import CHART, DEPLOY, EVERYTHING, LEAST, HelmFailed, helm, template, written
+from support.helm import CHART, DEPLOY, EVERYTHING, LEAST, HelmFailed, helm, one, template, written
 
 (PREVIOUS,) = (Path(__file__).parent / "charts").glob("haulout-*.tgz")
 RELEASE, HOME, LEASES = "haulout", "haulout", "medik8s-leases"
@@ -404,15 +407,45 @@ def test_the_api_server_finds_nothing_wrong_with_the_chart(site: Site, name: str
     assert site.inventory() == before
 
 
-def test_pods_are_let_in_where_pod_security_is_as_strict_as_it_can_be(site: Site, before: set[str]) -> None:
+def a_pod_of(workload: RawObject) -> RawObject:
+    """Return a pod as a controller would make it of a Deployment or a DaemonSet."""
+    spec, metadata = workload["spec"]["template"]["spec"], {"name": "try", "namespace": HOME}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def test_our_namespaces_let_in_our_pods_and_no_pod_with_more_rights(site: Site, before: set[str]) -> None:
+    image = "example/haulout:1"
+    operator = manifests.everything(Installation(image=image))
+    deployments = [
+        *(one("Deployment", it) for it in (template(), operator)),
+        one("Deployment", hub_manifests.everything(HubInstallation(image=image))),
+    ]
+    site.kubectl("apply", "-f", "-", text=json.dumps(one("Namespace", operator, name=HOME)))
+    for deployment in deployments:
+        pod = a_pod_of(deployment)
+        accepted(site, [pod])
+        pod["spec"]["containers"][0]["securityContext"] = {"allowPrivilegeEscalation": True}
+        with pytest.raises(ControlPlaneError, match='violates PodSecurity "restricted:latest"'):
+            accepted(site, [pod])
+    site.kubectl("delete", "namespace", HOME)
+    assert site.inventory() == before
+
+
+def test_agents_are_let_into_a_namespace_that_was_made_with_them(site: Site, before: set[str], tmp_path: Path) -> None:
+    with_agents = manifests.everything(Installation(image="example/haulout:1", agent=True))
+    agent = a_pod_of(one("DaemonSet", with_agents))
     site.kubectl("create", "namespace", HOME)
     site.kubectl("label", "namespace", HOME, "pod-security.kubernetes.io/enforce=restricted")
-    (deployment,) = [it for it in template() if it["kind"] == "Deployment"]
-    spec = deployment["spec"]["template"]["spec"]
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "haulout-0", "namespace": HOME}, "spec": spec}
-    accepted(site, [pod])
-    spec["containers"][0]["securityContext"]["allowPrivilegeEscalation"] = True
-    with pytest.raises(ControlPlaneError, match='violates PodSecurity "restricted:latest"'):
-        accepted(site, [pod])
+    with pytest.raises(ControlPlaneError, match=r'violates PodSecurity "restricted:latest".*hostNetwork'):
+        accepted(site, [agent])
+    (tmp_path / "deploy").symlink_to(DEPLOY)
+    (tmp_path / "with-agents").mkdir()
+    parts = "resources: [../deploy/kustomize/base]\ncomponents: [../deploy/kustomize/components/agent]\n"
+    (tmp_path / "with-agents" / "kustomization.yaml").write_text(parts)
+    built = list(yaml.safe_load_all(site.kubectl("kustomize", str(tmp_path / "with-agents"))))
+    for namespace in (one("Namespace", with_agents, name=HOME), one("Namespace", built, name=HOME)):
+        site.kubectl("label", "namespace", HOME, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
+        site.kubectl("apply", "--server-side", "--force-conflicts", "-f", "-", text=json.dumps(namespace))
+        accepted(site, [agent])
     site.kubectl("delete", "namespace", HOME)
     assert site.inventory() == before

@@ -50,6 +50,7 @@ EVERYTHING: dict[str, Any] = {
     },
     "networkPolicy": {
         "from": [{"namespaceSelector": {"matchLabels": {"team": "sre"}}}],
+        "probesFrom": [{"ipBlock": {"cidr": "10.1.0.0/16"}}],
         "egress": [{"to": [{"ipBlock": {"cidr": "10.0.0.0/8"}}]}],
     },
     "ingress": {

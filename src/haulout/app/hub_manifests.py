@@ -10,6 +10,7 @@ from haulout.app import workload
 from haulout.hub import permissions as hub
 from haulout.kube import access
 from haulout.kube.access import Permission
+from haulout.kube.namespaces import PodSecurity, namespace
 from haulout.kube.objects import RawObject
 from haulout.web import callers, health, info
 
@@ -28,6 +29,7 @@ class HubInstallation:
     image: str
     namespace: str = workload.NAME
     replicas: int = workload.REPLICAS
+    allowed_namespaces: tuple[str, ...] = ()  # whose pods may reach the dashboard and /metrics on port 8080
     flags: tuple[str, ...] = ()  # of `haulout run --mode management`, such as `--approval-timeout=4h`
 
 
@@ -39,12 +41,19 @@ def needed(namespace: str, *, with_metal3: bool = False) -> tuple[Permission, ..
 def everything(wanted: HubInstallation) -> list[RawObject]:
     """Return all of it, in the order in which it is to be applied."""
     subject = {"kind": "ServiceAccount", "namespace": wanted.namespace, "name": NAME}
-    namespace: RawObject = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": wanted.namespace}}
     whose = {"name": NAME, "namespace": wanted.namespace}
     account: RawObject = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": whose}
     with_metal3 = METAL3_FLAG in wanted.flags
     roles = access.roles(NAME, needed(wanted.namespace, with_metal3=with_metal3), subject)
-    return [namespace, account, *roles, _deployment(wanted), _disruption_budget(wanted), _service(wanted)]
+    return [
+        namespace(wanted.namespace, PodSecurity.RESTRICTED if wanted.namespace == workload.NAME else None),
+        account,
+        *roles,
+        _deployment(wanted),
+        _disruption_budget(wanted),
+        _network_policy(wanted),
+        _service(wanted),
+    ]
 
 
 def _metadata(wanted: HubInstallation) -> RawObject:
@@ -99,6 +108,12 @@ def _disruption_budget(wanted: HubInstallation) -> RawObject:
         "metadata": _metadata(wanted),
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": _SELECTOR}},
     }
+
+
+def _network_policy(wanted: HubInstallation) -> RawObject:
+    return workload.ingress_policy(
+        _metadata(wanted), selector=_SELECTOR, open_ports=(), allowed_namespaces=wanted.allowed_namespaces
+    )
 
 
 def _service(wanted: HubInstallation) -> RawObject:

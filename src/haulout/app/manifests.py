@@ -16,6 +16,7 @@ from haulout.history.record import MAINTENANCE_RECORDS
 from haulout.kinds import machinemaintenance, notice
 from haulout.kinds.notice import MAINTENANCE_NOTICES
 from haulout.kube import access
+from haulout.kube.namespaces import PodSecurity, namespace
 from haulout.kube.objects import RawObject
 from haulout.kubernikus.settings import Settings as KubernikusSettings
 from haulout.maintenance import lease, resource
@@ -45,6 +46,7 @@ class Installation:
     dashboard: AuthMode = AuthMode.OFF  # how it knows who asks
     acts: Impersonation | None = None  # how people act from it, if they do
     agent: bool = False  # one on each node, for clouds that tell only the machine itself
+    allowed_namespaces: tuple[str, ...] = ()  # whose pods may reach the dashboard and /metrics on port 8080
     handler_namespace: str = ""  # where the OCI Node Maintenance Handler has CronJobs that are taken over, if any
 
 
@@ -73,8 +75,6 @@ def permissions(wanted: Installation) -> list[RawObject]:
 
 def everything(wanted: Installation) -> list[RawObject]:
     """Return all of it, in the order in which it is to be applied."""
-    own = (wanted.namespace, wanted.lease_namespace, *((machinemaintenance.NAMESPACE,) if wanted.machines else ()))
-    namespaces = [_namespace(name) for name in dict.fromkeys(own)]
     account: RawObject = {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -82,7 +82,23 @@ def everything(wanted: Installation) -> list[RawObject]:
     }
     crds = definitions(with_machines=wanted.machines)
     agents = daemon.everything(wanted.image, wanted.namespace) if wanted.agent else []
-    return [*crds, *namespaces, account, *permissions(wanted), *operator(wanted), *agents]
+    return [*crds, *namespaces(wanted), account, *permissions(wanted), *operator(wanted), *agents]
+
+
+def namespaces(wanted: Installation) -> list[RawObject]:
+    """Return those that the operator needs.
+
+    One that is not named as usual may hold pods of others, as kube-system does. That of MachineMaintenances may hold
+    the Machine Maintenance Operator, to which one may want to go back.
+    """
+    home = PodSecurity.PRIVILEGED if wanted.agent else PodSecurity.RESTRICTED
+    levels = {
+        wanted.lease_namespace: PodSecurity.RESTRICTED if wanted.lease_namespace == lease.NAMESPACE else None,
+        **({machinemaintenance.NAMESPACE: PodSecurity.BASELINE} if wanted.machines else {}),
+        wanted.namespace: home if wanted.namespace == NAME else None,
+    }
+    own = (wanted.namespace, wanted.lease_namespace, *levels)
+    return [namespace(name, levels[name]) for name in dict.fromkeys(own)]
 
 
 def operator(wanted: Installation) -> list[RawObject]:
@@ -100,7 +116,13 @@ def operator(wanted: Installation) -> list[RawObject]:
     deployment = deployment if wanted.kubernikus is None else workload.with_kubernikus(deployment)
     if wanted.esx:
         deployment = workload.with_esx(deployment)
-    return [deployment, workload.disruption_budget(where), *services, *registration.manifests(namespace=where)]
+    return [
+        deployment,
+        workload.disruption_budget(where),
+        workload.network_policy(where, allowed_namespaces=wanted.allowed_namespaces),
+        *services,
+        *registration.manifests(namespace=where),
+    ]
 
 
 def as_yaml(objects: Iterable[RawObject]) -> str:
@@ -120,10 +142,6 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Plain.add_representer(str, _text)
-
-
-def _namespace(name: str) -> RawObject:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
 
 
 def for_people() -> list[RawObject]:

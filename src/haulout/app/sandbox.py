@@ -29,6 +29,7 @@ from haulout.hub.settings import HubSettings
 from haulout.kinds import machinemaintenance
 from haulout.kinds.clusterapi import EXTENSION_LEASE, ClusterKey
 from haulout.kube.client import Client
+from haulout.kube.namespaces import namespace
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import DEFINITIONS, NAMESPACES
 from haulout.sandbox.apiserver import User
@@ -178,7 +179,7 @@ async def install(stage: Stage) -> None:
 async def _put_up(client: Client, namespaces: Sequence[str], definitions: Sequence[RawObject]) -> None:
     for name in namespaces:
         with suppress(AlreadyExists):  # the scenario may have brought its own
-            await client.create(NAMESPACES, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
+            await client.create(NAMESPACES, namespace(name))
     for definition in definitions:
         with suppress(AlreadyExists):
             await client.create(DEFINITIONS, definition)

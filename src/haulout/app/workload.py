@@ -5,6 +5,7 @@ from these (`haulout.app.packaging`): a port, a probe or a label is written down
 """
 
 import copy
+from collections.abc import Iterable
 from typing import Any
 
 from haulout.kube.objects import RawObject
@@ -172,22 +173,37 @@ def metrics_service(namespace: str) -> RawObject:
     return _service(guarded.SERVICE, namespace, {"name": "https", "port": guarded.PORT, "targetPort": "https"})
 
 
-def network_policy(namespace: str) -> RawObject:
-    """Return who may call: everybody where callers are judged or learn nothing, and the own namespace elsewhere.
+def network_policy(namespace: str, *, allowed_namespaces: Iterable[str] = ()) -> RawObject:
+    """Return who may call the operator.
 
-    API servers and kubelets have no labels to know them by. Where calls go to is left open: the API server's address
-    is not known here, and neither are those of clouds and of who is notified.
+    Everybody reaches the webhook, whose callers, the API servers, have no known address, and metrics over HTTPS, which
+    ask for a token.
     """
-    everywhere = [{"port": it} for it in ("webhook", "https", "health")]
-    inside: list[RawObject] = [{"podSelector": {}}]
+    metadata = {"name": NAME, "namespace": namespace, "labels": LABELS}
+    return ingress_policy(
+        metadata, selector=SELECTOR, open_ports=("webhook", "https"), allowed_namespaces=allowed_namespaces
+    )
+
+
+def ingress_policy(
+    metadata: RawObject, *, selector: RawObject, open_ports: Iterable[str], allowed_namespaces: Iterable[str]
+) -> RawObject:
+    """Return a NetworkPolicy: all reach `open_ports`; replicas and some namespaces reach the dashboard's port.
+
+    No rule is there for probes: Kubernetes always lets a node reach the pods that run on it. Egress is open: the
+    addresses of the API server, of clouds and of those who are notified are not known here.
+    """
+    labelled = ({"matchLabels": {"kubernetes.io/metadata.name": it}} for it in allowed_namespaces)
+    peers = [{"podSelector": {"matchLabels": selector}}, *({"namespaceSelector": it} for it in labelled)]
+    everywhere = [{"ports": ports}] if (ports := [{"port": it} for it in open_ports]) else []
     return {
         "apiVersion": "networking.k8s.io/v1",
         "kind": "NetworkPolicy",
-        "metadata": {"name": NAME, "namespace": namespace, "labels": LABELS},
+        "metadata": metadata,
         "spec": {
-            "podSelector": {"matchLabels": SELECTOR},
+            "podSelector": {"matchLabels": selector},
             "policyTypes": ["Ingress"],
-            "ingress": [{"ports": everywhere}, {"ports": [{"port": "metrics"}], "from": inside}],
+            "ingress": [*everywhere, {"ports": [{"port": "metrics"}], "from": peers}],
         },
     }
 

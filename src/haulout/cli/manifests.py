@@ -7,6 +7,8 @@ import click
 from haulout.cli import options
 from haulout.cli.check import variables
 
+_OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_namespaces")
+
 
 @click.command("manifests", short_help="Print what to apply before the operator runs in a cluster.")
 @click.option(
@@ -89,6 +91,15 @@ from haulout.cli.check import variables
     "1.36 on. wide: on any version; beware, it lets the operator do anything in anybody's name.",
 )
 @click.option(
+    "--allow-from",
+    "allowed_namespaces",
+    metavar="NAMESPACE",
+    multiple=True,
+    callback=options.checked_namespaces,
+    help="A namespace whose pods may reach the dashboard and /metrics on port 8080, as those of an Ingress controller. "
+    "Can be repeated. [default: only the replicas themselves]",
+)
+@click.option(
     "--aws-secret",
     metavar="NAMESPACE/NAME",
     help="A Secret with the keys of AWS, such as the Machine Maintenance Operator's: it is read, to listen to AWS.",
@@ -112,6 +123,7 @@ def manifests(  # noqa: PLR0913 - one for each option
     kubernikus: str | None,
     dashboard_auth: str,
     dashboard_acts: str | None,
+    allowed_namespaces: tuple[str, ...],
     aws_secret: str | None,
     oci_handler: str | None,
 ) -> None:
@@ -140,7 +152,10 @@ def manifests(  # noqa: PLR0913 - one for each option
       2  the command line or the file makes no sense
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
     if mode == "management":
-        _print_hub(ctx, image=image, namespace=namespace, replicas=replicas, flags=hub_flags)
+        _check_hub(ctx)
+        _print_hub(
+            image=image, namespace=namespace, replicas=replicas, flags=hub_flags, allowed_namespaces=allowed_namespaces
+        )
         return
     if hub_flags:
         raise click.UsageError("--hub-flag: only with --mode management")
@@ -173,19 +188,28 @@ def manifests(  # noqa: PLR0913 - one for each option
         acts=None if dashboard_acts is None else Impersonation(dashboard_acts),
         aws_secret=aws_secret or "",
         handler_namespace=oci_handler or "",
+        allowed_namespaces=allowed_namespaces,
     )
     click.echo(as_yaml(everything(wanted)), nl=False)
 
 
-def _print_hub(ctx: click.Context, *, image: str | None, namespace: str, replicas: int, flags: tuple[str, ...]) -> None:
+def _check_hub(ctx: click.Context) -> None:
+    """Refuse options that a hub does not have."""
+    for parameter in ctx.command.params:
+        given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
+        if given and parameter.name not in _OF_HUB:
+            raise click.UsageError(f"{parameter.opts[-1]}: not with --mode management")
+
+
+def _print_hub(
+    *, image: str | None, namespace: str, replicas: int, flags: tuple[str, ...], allowed_namespaces: tuple[str, ...]
+) -> None:
     from haulout.app.hub_manifests import HubInstallation, everything
     from haulout.app.manifests import as_yaml
 
-    for parameter in ctx.command.params:
-        given = ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.COMMANDLINE
-        if given and parameter.name not in ("mode", "hub_flags", "image", "namespace", "replicas"):
-            raise click.UsageError(f"{parameter.opts[-1]}: not with --mode management")
     if not image:
         raise click.UsageError("--image: expected the hub's image")
-    wanted = HubInstallation(image=image, namespace=namespace, replicas=replicas, flags=flags)
+    wanted = HubInstallation(
+        image=image, namespace=namespace, replicas=replicas, flags=flags, allowed_namespaces=allowed_namespaces
+    )
     click.echo(as_yaml(everything(wanted)), nl=False)

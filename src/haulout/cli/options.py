@@ -44,6 +44,13 @@ def checked_namespace(_ctx: click.Context, _: click.Parameter, name: str | None)
     return name
 
 
+def checked_namespaces(ctx: click.Context, option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+    """Do the same for an option that can be repeated."""
+    for name in names:
+        checked_namespace(ctx, option, name)
+    return names
+
+
 def output(command: Command) -> Command:
     """Add --output."""
     return click.option(

@@ -20,6 +20,7 @@ import msgspec
 from haulout.errors import Forbidden, NotFound
 from haulout.kube import answers
 from haulout.kube.client import Client
+from haulout.kube.namespaces import namespace
 from haulout.kube.objects import Base, RawObject
 from haulout.kube.resources import ACCESS_REVIEWS, SELF_REVIEWS
 from haulout.kube.transport import Request
@@ -128,7 +129,7 @@ def grant_manifest(who: UserInfo, refused: Sequence[Refusal], *, namespaces: Ite
     wanted = [replace(permission, verbs=(verb,)) for permission, verb, _ in refused]
     name = _grant_name(who, _rules(wanted))
     needed = {it.namespace for it in wanted}
-    made = [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": it}} for it in namespaces if it in needed]
+    made = [namespace(it) for it in namespaces if it in needed]
     return yaml.safe_dump_all([*made, *roles(name, wanted, _subject(who))], sort_keys=False, explicit_start=True)
 
 

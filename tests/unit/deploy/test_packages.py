@@ -8,7 +8,8 @@ import pytest
 import yaml
 
 import haulout
-from haulout.app import manifests, needs, workload
+from haulout.app import hub_manifests, manifests, needs, workload
+from haulout.app.hub_manifests import HubInstallation
 from haulout.app.manifests import Installation
 from haulout.app.packaging import everything
 from haulout.app.packaging.gotemplate import Filled, Inset, Noted, When, document, text
@@ -112,11 +113,84 @@ def test_the_overlay_for_openshift_grants_what_replacing_machines_needs() -> Non
     assert one("CustomResourceDefinition", objects, name="machinemaintenances.machinemaintenance.managed.openshift.io")
 
 
-def test_the_network_policy_names_ports_that_there_are() -> None:
-    policy = one("NetworkPolicy", kustomized(DEPLOY / "kustomize" / "overlays" / "guarded"))
-    (container,) = one("Deployment", PLAIN)["spec"]["template"]["spec"]["containers"]
-    named = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
-    assert named == {it["name"] for it in container["ports"]}
+HUB = hub_manifests.everything(HubInstallation(image=IMAGE))
+WAYS = {
+    "plain manifests": PLAIN,
+    "kustomize": kustomized(DEPLOY / "kustomize" / "base"),
+    "hub": HUB,
+    "bundle": [it for path in sorted((DEPLOY / "olm" / "manifests").glob("*.yaml")) for it in loaded(path)],
+}
+
+
+def pods_of(objects: list[RawObject]) -> RawObject:
+    """Return the pod template of the operator, or of a hub."""
+    found = [it["spec"] for it in objects if it["kind"] == "Deployment"]
+    csv = [it for it in objects if it["kind"] == "ClusterServiceVersion"]
+    found += [deployment["spec"] for it in csv for deployment in it["spec"]["install"]["spec"]["deployments"]]
+    (spec,) = found
+    template: RawObject = spec["template"]
+    return template
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_way_to_install_opens_only_ports_that_somebody_has_to_reach(way: str) -> None:
+    template, policy = pods_of(WAYS[way]), one("NetworkPolicy", WAYS[way])
+    assert policy["spec"]["podSelector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    assert policy["spec"]["policyTypes"] == ["Ingress"]
+    opened = {port["port"]: rule.get("from") for rule in policy["spec"]["ingress"] for port in rule["ports"]}
+    replicas = [{"podSelector": policy["spec"]["podSelector"]}]
+    everywhere = {} if way == "hub" else {"webhook": None, "https": None}
+    assert opened == {**everywhere, "metrics": replicas}
+    assert set(opened) <= {it["name"] for it in template["spec"]["containers"][0]["ports"]}
+
+
+def test_namespaces_that_are_named_reach_the_dashboard_and_nothing_else() -> None:
+    named = ("ingress-nginx", "monitoring")
+    operator = manifests.everything(Installation(image=IMAGE, allowed_namespaces=named))
+    hub = hub_manifests.everything(HubInstallation(image=IMAGE, allowed_namespaces=named))
+    for objects in (operator, hub):
+        *others, dashboard = one("NetworkPolicy", objects)["spec"]["ingress"]
+        assert not any("from" in it for it in others)
+        assert dashboard["ports"] == [{"port": "metrics"}]
+        selectors = [it["namespaceSelector"]["matchLabels"] for it in dashboard["from"] if "namespaceSelector" in it]
+        assert selectors == [{"kubernetes.io/metadata.name": it} for it in named]
+
+
+@pytest.mark.parametrize("way", ["plain manifests", "kustomize", "hub"])
+def test_namespaces_let_in_only_pods_that_are_restricted(way: str) -> None:
+    namespaces = [it for it in WAYS[way] if it["kind"] == "Namespace"]
+    assert namespaces
+    for it in namespaces:
+        assert set(it["metadata"]["labels"].items()) >= {
+            (f"pod-security.kubernetes.io/{mode}", "restricted") for mode in ("enforce", "audit", "warn")
+        }
+
+
+@pytest.mark.parametrize("name", ["kube-system", "wd"])
+def test_a_namespace_that_may_hold_pods_of_others_is_not_restricted(name: str) -> None:
+    """Pods of others, such as kube-proxy, could not start there any more."""
+    operator = manifests.everything(Installation(image=IMAGE, namespace=name, lease_namespace=name, agent=True))
+    hub = hub_manifests.everything(HubInstallation(image=IMAGE, namespace=name))
+    for objects in (operator, hub):
+        assert one("Namespace", objects)["metadata"] == {"name": name}
+
+
+def test_the_namespace_of_agents_lets_them_in_and_no_other_does() -> None:
+    """They use the network of their node, which only the level `privileged` allows."""
+    objects = manifests.everything(Installation(image=IMAGE, agent=True, machines=True))
+    levels = {
+        it["metadata"]["name"]: it["metadata"]["labels"]["pod-security.kubernetes.io/enforce"]
+        for it in objects
+        if it["kind"] == "Namespace"
+    }
+    assert levels == {
+        "haulout": "privileged",
+        "medik8s-leases": "restricted",
+        "machine-maintenance-operator": "baseline",
+    }
+    (component,) = loaded(DEPLOY / "kustomize" / "components" / "agent" / "kustomization.yaml")
+    (patch,) = (yaml.safe_load(it["patch"]) for it in component["patches"])
+    assert patch == one("Namespace", objects, name="haulout")
 
 
 # The bundle for the Operator Lifecycle Manager

@@ -40,7 +40,8 @@ def files(image: str, version: str) -> dict[str, str]:
     definitions = {it["metadata"]["name"]: it for it in manifests.definitions()}
     own = {
         f"{PACKAGE}.clusterserviceversion.yaml": service_version(image, version),
-        f"{guarded.SERVICE}_v1_service.yaml": _metrics_service(),
+        f"{guarded.SERVICE}_v1_service.yaml": _without_namespace(workload.metrics_service(_NAMESPACE)),
+        f"{NAME}_networking.k8s.io_v1_networkpolicy.yaml": _without_namespace(workload.network_policy(_NAMESPACE)),
         **{f"{name}.yaml": it for name, it in definitions.items()},
         **{f"{it['metadata']['name']}_rbac_v1_clusterrole.yaml": it for it in manifests.for_people()},
     }
@@ -175,10 +176,10 @@ def _webhook() -> RawObject:
     }
 
 
-def _metrics_service() -> RawObject:
-    service = workload.metrics_service(_NAMESPACE)
-    metadata = {key: value for key, value in service["metadata"].items() if key != "namespace"}
-    return service | {"metadata": metadata}
+def _without_namespace(made: RawObject) -> RawObject:
+    """Return an object for OLM, which puts it into the namespace of the operator."""
+    metadata = {key: value for key, value in made["metadata"].items() if key != "namespace"}
+    return made | {"metadata": metadata}
 
 
 def _example() -> str:

@@ -1,8 +1,11 @@
 """The kustomization: a base that is what `haulout manifests` prints, and components that are put on top of it."""
 
+import textwrap
+
 from haulout.app import daemon, manifests, workload
 from haulout.app.manifests import Installation
 from haulout.app.workload import NAME
+from haulout.kube.namespaces import PodSecurity, namespace
 from haulout.kube.objects import RawObject
 
 _BASE = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n"
@@ -29,14 +32,13 @@ def files(image: str, *, alerts: RawObject | None) -> dict[str, str]:
     components = {
         "machines": {"machines.yaml": [it for it in machines if it not in crds], "definition.yaml": crds},
         "agent": {"agent.yaml": daemon.everything(image, NAME)},
-        "network-policy": {"networkpolicy.yaml": [workload.network_policy(NAME)]},
         "monitoring": {"monitoring.yaml": [workload.service_monitor(NAME), *_alerts(alerts)]},
     }
     return {
         "base/kustomization.yaml": base,
         **{f"base/{path}": _made(objects) for path, objects in parts.items()},
         **{
-            f"components/{name}/kustomization.yaml": f"{_MADE}{_COMPONENT}resources:\n{_listed(its)}"
+            f"components/{name}/kustomization.yaml": f"{_MADE}{_COMPONENT}resources:\n{_listed(its)}{_patches(name)}"
             for name, its in components.items()
         },
         **{
@@ -45,8 +47,16 @@ def files(image: str, *, alerts: RawObject | None) -> dict[str, str]:
             for path, objects in its.items()
         },
         "overlays/openshift/kustomization.yaml": _overlay("machines", "monitoring"),
-        "overlays/guarded/kustomization.yaml": _overlay("network-policy", "monitoring"),
+        "overlays/guarded/kustomization.yaml": _overlay("monitoring"),
     }
+
+
+def _patches(component: str) -> str:
+    """Return what a component changes about the base: agents are not let into a restricted namespace."""
+    if component != "agent":
+        return ""
+    patch = manifests.as_yaml([namespace(NAME, PodSecurity.PRIVILEGED)]).removeprefix("---\n")
+    return "patches:\n- patch: |\n" + textwrap.indent(patch, "    ")
 
 
 def _overlay(*components: str) -> str:

@@ -7,6 +7,7 @@ from haulout.app.packaging.common import ACCOUNT, HOME, IS_MOUNTED, LABELS, meta
 from haulout.app.packaging.gotemplate import Filled, Inset, When, document
 from haulout.app.workload import NAME
 from haulout.kinds import machinemaintenance
+from haulout.kube.namespaces import pod_security_labels
 from haulout.kube.objects import RawObject
 from haulout.web import guarded
 
@@ -135,9 +136,11 @@ def namespaces() -> str:
         (".Values.leases.namespace", ".Values.leases.createNamespace"),
         (f'"{machinemaintenance.NAMESPACE}"', ".Values.machines.enabled"),
     )
+    labels = " ".join(f'"{key}" "{level}"' for key, level in pod_security_labels().items())
+    labelled = Inset(f'include "haulout.labelsAnd" (list . (dict {labels}))')
     return "".join(
         document(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": Filled(name), "labels": LABELS}},
+            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": Filled(name), "labels": labelled}},
             when=f'and {condition} (include "haulout.mayMakeNamespace" (list . {name}))',
         )
         for name, condition in wanted

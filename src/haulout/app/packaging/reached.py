@@ -1,7 +1,7 @@
 """How the operator is reached, as templates of the chart: services, the webhook, who may call, and monitoring."""
 
 from haulout.app import workload
-from haulout.app.packaging.common import HOME, IS_GIVEN, IS_MANAGED, LABELS, labelled, metadata, value_if_set
+from haulout.app.packaging.common import HOME, IS_GIVEN, IS_MANAGED, LABELS, labelled, metadata, value, value_if_set
 from haulout.app.packaging.gotemplate import Filled, Inset, When, document
 from haulout.app.workload import NAME
 from haulout.kube.objects import RawObject
@@ -44,10 +44,15 @@ def network_policy() -> RawObject:
     """Return who may call."""
     made = workload.network_policy(HOME)
     everywhere, inside = made["spec"]["ingress"]
+    probes = {"ports": [{"port": "health"}], "from": value("networkPolicy.probesFrom")}
     others = When(".Values.networkPolicy.from", [Inset("toYaml .Values.networkPolicy.from")])
     spec = made["spec"] | {
         "policyTypes": ["Ingress", When(".Values.networkPolicy.egress", "Egress")],
-        "ingress": [everywhere, inside | {"from": [*inside["from"], others]}],
+        "ingress": [
+            everywhere,
+            inside | {"from": [*inside["from"], others]},
+            When(".Values.networkPolicy.probesFrom", probes),
+        ],
         "egress": value_if_set("networkPolicy.egress"),
     }
     return made | {"metadata": metadata(NAME), "spec": spec}

@@ -231,11 +231,22 @@ DASHBOARD = Group(
     },
 )
 NETWORK = Group(
-    "Who may reach the pods. The webhook, probes and HTTPS metrics are open; the dashboard asks for `dashboard.auth`.",
+    "Who may reach the pods. Everybody reaches the webhook, and metrics over HTTPS, which ask for a token. Agents use"
+    " the network of their node, where no NetworkPolicy applies.",
     {
         "enabled": flag("Make a NetworkPolicy.", default=True),
-        "from": several("Who may reach the dashboard and /metrics on port 8080, beside the release's own namespace."),
-        "egress": several("Where the pods may call; empty: everywhere. They must reach the API server."),
+        "from": several(
+            "Peers that may reach the dashboard and /metrics on port 8080, beside the replicas, such as those of an"
+            " Ingress controller: `[{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: ingress-nginx}}}]`."
+        ),
+        "probesFrom": several(
+            "Peers that may reach probes on port 8081. A node always reaches its own pods, so kubelets need no entry,"
+            " unless your network plugin says otherwise."
+        ),
+        "egress": several(
+            "Where the pods may call; empty: everywhere. They must reach the API server, DNS, and all clouds and"
+            " receivers of notifications that are configured."
+        ),
     },
 )
 INGRESS = Group(
