@@ -15,6 +15,7 @@
     ├── HandOver                    this process sits on a node that is to be emptied: another should lead
     ├── LockHeld                    somebody else holds the named lock: who, and until when
     └── KubeError                   talking to a cluster failed
+        ├── NamespaceMissing        a namespace that the installation brings is not there
         ├── CredentialsError        no credentials could be had (exec plugin, token file, certificate)
         ├── Unreachable             no answer: refused, reset, timed out, TLS trouble
         ├── GarbledAnswer           an answer that is not Kubernetes: HTML, cut JSON, wrong types
@@ -149,6 +150,16 @@ class LockHeld(HauloutError):
 
 class KubeError(HauloutError):
     """Talking to a cluster failed."""
+
+
+class NamespaceMissing(KubeError):
+    """A namespace that the installation brings is not there, and may not be created."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(
+            f"namespace {name} does not exist, and the operator may not create namespaces: "
+            f"run `kubectl create namespace {name}`, or apply the installation again"
+        )
 
 
 class CredentialsError(KubeError):

@@ -10,8 +10,8 @@ from support.permitting import unused
 from support.replacing import completed, order
 from support.telling import hear, noting
 
-# When two write at once, when something is told again and again, and where the namespace is not there yet.
-SELDOM = ("get machinemaintenances", "patch events", "create namespaces")
+# When two write at once, and when something is told again and again.
+SELDOM = ("get machinemaintenances", "patch events")
 
 
 async def test_what_is_declared_is_what_is_needed(a_cluster: Plans) -> None:

@@ -5,6 +5,7 @@ The configurations cover all plugins that need something in the cluster.
 
 import base64
 import json
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,14 @@ import pytest
 
 from haulout.app import needs
 from haulout.app.names import PROFILES_LEASE
+from haulout.kube import access
 from haulout.kube.objects import RawObject
 from haulout.maintenance import permissions as maintenance
+from haulout.maintenance.controller import Settings
 from haulout.profiles import config
 from haulout.profiles.model import Configuration
 from haulout.profiles.plugins.registry import registries
-from support.clusters import Plans
+from support.clusters import ACCOUNT, Plans
 from support.definitions import HYPERVISORS
 from support.live import LiveCluster
 from support.maintaining import (
@@ -233,6 +236,24 @@ async def test_maintenances_need_what_they_are_granted(a_cluster: Plans) -> None
         wanted = maintenance.permissions(lease_namespace=LEASES)
         found = unused(cluster, [it for it in wanted if it.group != "lifecycle.k8s.io"])
         assert [it for it in found if it not in SELDOM] == []
+
+
+async def test_a_namespace_of_leases_that_is_not_there_is_named_with_the_remedy(a_cluster: Plans) -> None:
+    """As OLM installs it: it grants leases in all namespaces, and cannot bring one of them."""
+    settings = Settings(lease_namespace="absent-leases")
+    everywhere = [replace(it, namespace=None) for it in needs.permissions(namespace=NAMESPACE)]
+    subject = {"kind": "ServiceAccount", "namespace": ACCOUNT[0], "name": ACCOUNT[1]}
+    plan = maintained(a_cluster()).with_rights(*access.roles("as-olm", access.lean(everywhere), subject)).with_nodes(1)
+    async with plan.running() as cluster:
+        cluster.run(partial(operate, settings=settings))
+        await order(cluster, "n1")
+        said = await cluster.eventually(lambda: status(cluster).get("lastError"))
+        assert "run `kubectl create namespace absent-leases`" in said
+        assert not cluster.has("namespaces", "absent-leases")
+        assert "unschedulable" not in cluster.get("nodes", "n1")["spec"]
+        await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "absent-leases"}})
+        await succeeded(cluster)
+        await cluster.delete("namespaces", "absent-leases")
 
 
 async def test_a_reload_that_needs_more_says_so_and_stops_nothing_else(a_cluster: Plans, file: Path) -> None:

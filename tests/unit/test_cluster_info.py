@@ -85,7 +85,6 @@ Permissions
   ✓ tell pods of DaemonSets        daemonsets.apps: get
   ✓ see namespaces                 namespaces: get
   ✓ keep the quorum of etcd        poddisruptionbudgets.policy: list
-  ✓ make their namespace           namespaces: create
   ✓ lock nodes                     leases.coordination.k8s.io in medik8s-leases: get, list, watch, create, patch, delete
   ✓ keep the history of nodes      maintenancerecords.haulout.dev: get, list, create, patch, delete
   ✓ see and keep notices           maintenancenotices.haulout.dev: get, list, watch, create, patch, delete

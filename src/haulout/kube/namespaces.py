@@ -3,12 +3,18 @@
 Every Namespace that Haulout creates or prints comes from here, with the Pod Security Standard of its pods
 (https://kubernetes.io/docs/concepts/security/pod-security-admission/). A namespace that may hold pods of others gets no
 labels: they could keep these from starting again.
+
+To create namespaces is no right of an installed operator: it cannot be limited to names, and the installation brings
+the namespaces. Whoever runs the operator with rights of their own has them created.
 """
 
 from collections.abc import Mapping
 from enum import StrEnum
 
+from haulout.errors import AlreadyExists, Forbidden, NamespaceMissing
+from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
+from haulout.kube.resources import NAMESPACES
 
 _PREFIX = "pod-security.kubernetes.io"
 
@@ -30,3 +36,13 @@ def namespace(name: str, level: PodSecurity | None = PodSecurity.RESTRICTED) -> 
     """Return a Namespace object; without a level it has no labels."""
     labels = {"labels": dict(pod_security_labels(level))} if level else {}
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, **labels}}
+
+
+async def create_missing(client: Client, name: str) -> None:
+    """Create a namespace; raises `NamespaceMissing` where that is not permitted."""
+    try:
+        await client.create(NAMESPACES, namespace(name))
+    except AlreadyExists:
+        return
+    except Forbidden as error:
+        raise NamespaceMissing(name) from error

@@ -5,7 +5,6 @@ It writes records and nothing else; the controller beside it sees to them, as to
 
 import asyncio
 import logging
-from contextlib import suppress
 from datetime import datetime
 
 import msgspec
@@ -15,13 +14,13 @@ from haulout.kinds.machinemaintenance import MACHINE_MAINTENANCES, MachineMainte
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.kinds.openshift import Machine
 from haulout.kinds.standing import standing
+from haulout.kube import namespaces
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
 from haulout.kube.follow import Selection
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import difference, merge_patch
 from haulout.kube.queue import Queue
-from haulout.kube.resources import NAMESPACES
 from haulout.machines.records import Policy, Wanted, event_id, is_about, wanted
 from haulout.machines.sight import BY_EVENT, Sight
 
@@ -106,8 +105,7 @@ class Noting:
         try:
             await self._client.create(MACHINE_MAINTENANCES, body, namespace=self._namespace)
         except NotFound:
-            with suppress(AlreadyExists):
-                await self._client.create(NAMESPACES, _namespace(self._namespace))
+            await namespaces.create_missing(self._client, self._namespace)
             await self._client.create(MACHINE_MAINTENANCES, body, namespace=self._namespace)
         log.info("Machine %s: event %s is recorded as %s", record.spec.machinelink, record.spec.eventid, record.name)
 
@@ -125,7 +123,3 @@ async def _follow(notices: Cache[MaintenanceNotice]) -> None:
 
 def _place(machine: Machine) -> tuple[str | None, str, bool]:
     return machine.spec.provider_id, machine.node, machine.is_leaving
-
-
-def _namespace(name: str) -> RawObject:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

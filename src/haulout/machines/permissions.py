@@ -51,5 +51,4 @@ def _noting(where: str | None) -> tuple[Permission, ...]:
     return (
         Permission(_WATCH, MAINTENANCE_NOTICES.group, MAINTENANCE_NOTICES.plural, None, "hear of maintenance"),
         Permission(("get", "create"), group, plural, where, "record which Machines are to be replaced"),
-        Permission(("create",), "", "namespaces", None, "make the namespace of records"),
     )

@@ -124,7 +124,6 @@ class Controller:
             background = [group.create_task(run()) for run in (*self._sight.runs(), self._drains.run)]
             end = self._line.subscribe(self._wake_waiting)
             try:
-                await self._performer.prepare()
                 await self._sight.wait_synced()
                 self._subscribe()
                 background.append(group.create_task(self._queue.run()))

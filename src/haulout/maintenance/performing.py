@@ -12,12 +12,12 @@ from haulout.budget.room import Crowded, View
 from haulout.budget.slots import Slots
 from haulout.drain.evictionrequests import Owner
 from haulout.drain.keeper import Drains
-from haulout.errors import AlreadyExists, Conflict, Forbidden, KubeError, LeadershipLost, LockHeld, NotFound
-from haulout.kube import leases, locks
+from haulout.errors import Conflict, Forbidden, LockHeld, NotFound
+from haulout.kube import leases, locks, namespaces
 from haulout.kube.client import Client
 from haulout.kube.objects import Lease, Node, RawObject
 from haulout.kube.patches import node_patch, strategic_patch
-from haulout.kube.resources import LEASES, NAMESPACES, NODES
+from haulout.kube.resources import LEASES, NODES
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance import steps
 from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, NodeMaintenance, Status
@@ -58,13 +58,6 @@ class Performer:
         self._slots = slots
         self._view = view  # of the budget; None: there is none
         self.refused: dict[str, Crowded] = {}  # by maintenance: why its node got no slot at the last try
-
-    async def prepare(self) -> None:
-        """Make the namespace of the leases, or find that out when the first is taken."""
-        try:
-            await self._make_namespace()
-        except (KubeError, LeadershipLost) as error:
-            log.warning("namespace %s cannot be made now: %s", self._lease_namespace, error)
 
     async def perform(self, step: steps.Step, seen: Seen) -> NodeMaintenance:
         """Do it; return the maintenance as it is then."""
@@ -203,8 +196,11 @@ class Performer:
         try:
             return await self._acquired_lease(node, looks_new=looks_new)
         except NotFound:
-            await self._make_namespace()
+            await namespaces.create_missing(self._client, self._lease_namespace)
             return await self._acquired_lease(node, looks_new=looks_new)
+        except Forbidden as error:  # with a namespace that is deleted goes the Role in it
+            advice = f"the installation brings namespace {self._lease_namespace} and a Role in it: apply it again"
+            raise Forbidden(f"{error}; {advice}", code=error.code, reason=error.reason) from error
         except LockHeld:  # our copy was too old to show that
             name = node_lease.name_of(node.name)
             found = await leases.find(self._client, name, namespace=self._lease_namespace)
@@ -222,13 +218,6 @@ class Performer:
             owner=node_lease.owner_of(node),
             looks_new=looks_new,
         )
-
-    async def _make_namespace(self) -> None:
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self._lease_namespace}}
-        try:
-            await self._client.create(NAMESPACES, body)
-        except AlreadyExists:
-            return
 
     async def _release_lease(self, lease: Lease) -> None:
         """Delete a lease, if it still is as we know it."""

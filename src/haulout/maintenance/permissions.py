@@ -19,7 +19,6 @@ def permissions(*, lease_namespace: str = NAMESPACE) -> tuple[Permission, ...]:
         Permission(("patch",), "", "nodes/status", None, "set conditions of nodes"),
         *drain.permissions(),
         Permission(("list",), "policy", "poddisruptionbudgets", None, "keep the quorum of etcd"),
-        Permission(("create",), "", "namespaces", None, "make their namespace"),
         Permission(
             (*_READ, "create", "patch", "delete"), "coordination.k8s.io", "leases", lease_namespace, "lock nodes"
         ),

@@ -40,6 +40,7 @@ def test_the_roles_hold_exactly_what_controllers_say_they_need() -> None:
 def test_no_rule_is_wider_than_it_has_to_be() -> None:
     rules = [rule for it in manifests.permissions(WANTED) for rule in it.get("rules", ())]
     assert not any("*" in part for rule in rules for parts in rule.values() for part in parts)
+    assert not [rule for rule in rules if rule.get("resources") == ["namespaces"] and rule["verbs"] != ["get"]]
     secrets = [rule for rule in rules if rule.get("resources") == ["secrets"] and rule["verbs"] != ["create"]]
     assert all(rule.get("resourceNames") for rule in secrets)
 

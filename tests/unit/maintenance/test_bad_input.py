@@ -12,6 +12,7 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.drain import cordon
+from haulout.kube.namespaces import namespace
 from haulout.kube.transport import Request
 from haulout.sandbox.apiserver.faults import When
 from support.builders import a_pod
@@ -245,7 +246,7 @@ async def test_leases_whose_namespace_is_deleted_are_made_again(clock: Clock, *,
         await trouble(cluster)
         if with_rights:  # those that we ship went with the namespace
             assert "forbidden" in last_error(cluster).lower()
-            for right in RIGHTS:
+            for right in (namespace(LEASES), *RIGHTS):
                 cluster.api.put(right)
         await cluster.eventually(lambda: lease(cluster, "n1")["metadata"]["uid"] != before, within=NOTICED)
         assert is_taken(cluster, "n1")
@@ -265,8 +266,9 @@ async def test_with_the_namespace_of_the_leases_goes_our_role_in_it_which_is_tol
         await is_blocked(cluster)
         await cluster.delete("namespaces", LEASES)
         await cluster.eventually(lambda: "forbidden" in status(cluster).get("lastError", ""))
+        assert f"the installation brings namespace {LEASES} and a Role in it: apply it again" in last_error(cluster)
         assert is_taken(cluster, "n1")
-        for role in RIGHTS:
+        for role in (namespace(LEASES), *RIGHTS):
             cluster.api.put(role)
         await cluster.eventually(lambda: has_lease(cluster, "n1"), within=NOTICED)
         await over(cluster)
