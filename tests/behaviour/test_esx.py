@@ -23,7 +23,7 @@ HERE = "127.0.0.1"
 SECOND = timedelta(seconds=1)
 HOSTS = {"esx-n1": "esx-a1", "esx-n2": "esx-a1", "esx-n3": "esx-b1"}
 # When something is told again and again, and where budgets are in the way.
-SELDOM = ("patch events", "delete pods", "watch poddisruptionbudgets")
+SELDOM = ("patch events", "watch poddisruptionbudgets")
 
 
 @asynccontextmanager

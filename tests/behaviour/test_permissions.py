@@ -14,6 +14,7 @@ import pytest
 
 from haulout.app import needs
 from haulout.app.names import PROFILES_LEASE
+from haulout.drain.permissions import DELETION
 from haulout.kube import access
 from haulout.kube.objects import RawObject
 from haulout.maintenance import permissions as maintenance
@@ -216,7 +217,7 @@ async def test_hypervisors_and_secrets_are_granted_to_who_configures_them(a_clus
 
 async def test_maintenances_need_what_they_are_granted(a_cluster: Plans) -> None:
     """All but EvictionRequests, which few clusters have, and the webhook's certificate; these have their own tests."""
-    granted = rights(None)
+    granted = rights(None, pod_deletion=True)
     plan = maintained(a_cluster()).with_rights(*granted).with_control_plane(1).with_nodes(2)
     plan = blocked_on(plan.with_daemon_set("shop/logs"), "n1")
     rule = {"name": "all", "namespaceSelector": {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}}
@@ -233,9 +234,23 @@ async def test_maintenances_need_what_they_are_granted(a_cluster: Plans) -> None
         await order(cluster, "n2", name="next")
         await succeeded(cluster, "next")
         await over(cluster)
-        wanted = maintenance.permissions(lease_namespace=LEASES)
+        wanted = (*maintenance.permissions(lease_namespace=LEASES), DELETION)
         found = unused(cluster, [it for it in wanted if it.group != "lifecycle.k8s.io"])
         assert [it for it in found if it not in SELDOM] == []
+
+
+async def test_a_policy_that_deletes_pods_names_the_right_that_it_lacks_and_goes_on_when_it_is_granted(
+    a_cluster: Plans,
+) -> None:
+    plan = blocked_on(maintained(a_cluster()).with_rights(*rights(None)).with_nodes(1), "n1")
+    async with plan.running() as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1", drain={"evictionTimeout": "1s"})
+        (advice,) = await cluster.eventually(lambda: _advice(cluster, kind="Permission"))
+        assert "`rbac.podDeletion` of the chart or `haulout manifests --allow-pod-deletion`" in advice
+        assert [it for it in cluster.all("pods") if it.startswith("shop/on-n1")]
+        await cluster.grant(*rights(None, pod_deletion=True))
+        await succeeded(cluster)
 
 
 async def test_a_namespace_of_leases_that_is_not_there_is_named_with_the_remedy(a_cluster: Plans) -> None:
@@ -276,6 +291,11 @@ async def test_a_reload_that_needs_more_says_so_and_stops_nothing_else(a_cluster
         await want(cluster, "n2", is_wanted=False)
         await cluster.grant(*rights(wanted))
         await cluster.eventually(lambda: state(cluster, "n1"), becomes=IN_MAINTENANCE)
+
+
+def _advice(cluster: LiveCluster, *, kind: str) -> list[str]:
+    """Return what to do about blockers of a kind."""
+    return [it["advice"] for it in status(cluster).get("blockers", ()) if it["kind"] == kind]
 
 
 def _missing(cluster: LiveCluster) -> list[str]:

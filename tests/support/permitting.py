@@ -21,9 +21,10 @@ _ANYBODY = User("anybody")
 _TOKEN = {"x-subject-token": "t0ken"}
 
 
-def rights(configuration: Configuration | None) -> list[RawObject]:
+def rights(configuration: Configuration | None, *, pod_deletion: bool = False) -> list[RawObject]:
     """Return the roles that we ship for a configuration."""
-    return manifests.permissions(Installation(image="example/haulout", configuration=configuration))
+    wanted = Installation(image="example/haulout", configuration=configuration, pod_deletion=pod_deletion)
+    return manifests.permissions(wanted)
 
 
 def without(roles: Sequence[RawObject], permission: Permission, verb: str) -> list[RawObject]:

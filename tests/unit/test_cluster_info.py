@@ -79,7 +79,6 @@ Permissions
   ✓ see pods                       pods: list, watch
   ✓ evict pods                     pods/eviction: create
   ✓ see when budgets allow more    poddisruptionbudgets.policy: watch
-  ✓ delete pods by policy          pods: delete
   ✓ ask for evictions              evictionrequests.lifecycle.k8s.io: list, watch, create, patch, delete
   ✓ see how these go               evictions.lifecycle.k8s.io: list, watch
   ✓ tell pods of DaemonSets        daemonsets.apps: get

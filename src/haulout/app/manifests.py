@@ -46,6 +46,7 @@ class Installation:
     dashboard: AuthMode = AuthMode.OFF  # how it knows who asks
     acts: Impersonation | None = None  # how people act from it, if they do
     agent: bool = False  # one on each node, for clouds that tell only the machine itself
+    pod_deletion: bool = False  # whether policies that `configuration` does not tell of may delete pods
     allowed_namespaces: tuple[str, ...] = ()  # whose pods may reach the dashboard and /metrics on port 8080
     handler_namespace: str = ""  # where the OCI Node Maintenance Handler has CronJobs that are taken over, if any
 
@@ -68,6 +69,7 @@ def permissions(wanted: Installation) -> list[RawObject]:
         with_esx=wanted.esx,
         aws_secret=wanted.aws_secret,
         handler_namespace=wanted.handler_namespace,
+        pod_deletion=wanted.pod_deletion,
         acts=wanted.acts,
     )
     return [*access.roles(NAME, needed, subject), *for_people()]

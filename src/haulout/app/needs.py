@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
+from haulout.drain import permissions as drain
 from haulout.esx import permissions as esx
 from haulout.history import permissions as history
 from haulout.history.record import MAINTENANCE_RECORDS
@@ -46,6 +47,7 @@ def permissions(  # noqa: PLR0913 - what installations may differ in
     aws_secret: str = "",
     handler_namespace: str = "",
     own_certificate: bool = True,
+    pod_deletion: bool = False,
     acts: Impersonation | None = None,
 ) -> tuple[Permission, ...]:
     """Return what an operator that lives in `namespace` must be allowed to do; each thing once.
@@ -56,11 +58,14 @@ def permissions(  # noqa: PLR0913 - what installations may differ in
     `aws_secret`, a namespace and a name, is where it has the keys of AWS from, if from a Secret.
     `handler_namespace` is where the OCI Node Maintenance Handler has CronJobs that are taken over, if any.
     `own_certificate`: it makes that of its webhook, and has it trusted.
+    `pod_deletion`: it may delete pods where a policy says so that `configuration` does not tell of: that of a
+    NodeMaintenance, or of a file that is not known here.
     `acts`: it acts in the names of people who use the dashboard.
     """
     return access.lean(
         (
             *maintenance.permissions(lease_namespace=lease_namespace),
+            *((drain.DELETION,) if pod_deletion else ()),
             *history.permissions(),
             *notices.permissions(),
             *(aws.permissions(aws_secret) if aws_secret else ()),

@@ -91,6 +91,13 @@ _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_names
     "1.36 on. wide: on any version; beware, it lets the operator do anything in anybody's name.",
 )
 @click.option(
+    "--allow-pod-deletion",
+    "pod_deletion",
+    is_flag=True,
+    help="Let the operator delete pods: for NodeMaintenances whose policy deletes what cannot be evicted, and for "
+    "files that are not known here. What --config deletes is granted anyway.",
+)
+@click.option(
     "--allow-from",
     "allowed_namespaces",
     metavar="NAMESPACE",
@@ -123,6 +130,7 @@ def manifests(  # noqa: PLR0913 - one for each option
     kubernikus: str | None,
     dashboard_auth: str,
     dashboard_acts: str | None,
+    pod_deletion: bool,
     allowed_namespaces: tuple[str, ...],
     aws_secret: str | None,
     oci_handler: str | None,
@@ -188,6 +196,7 @@ def manifests(  # noqa: PLR0913 - one for each option
         acts=None if dashboard_acts is None else Impersonation(dashboard_acts),
         aws_secret=aws_secret or "",
         handler_namespace=oci_handler or "",
+        pod_deletion=pod_deletion,
         allowed_namespaces=allowed_namespaces,
     )
     click.echo(as_yaml(everything(wanted)), nl=False)

@@ -78,6 +78,13 @@ class Blocker:
         return f"{self.pod}: {self.reason}" + (f"; {self.advice}" if self.advice else "")
 
 
+_NO_DELETION = 'cannot delete resource "pods"'  # in a refusal of RBAC
+_GRANT_DELETION = (
+    "the policy deletes pods, which whoever drains must be allowed to: an operator by `rbac.podDeletion` of the chart "
+    "or `haulout manifests --allow-pod-deletion`"
+)
+
+
 def refused(pod: Pod, error: KubeError) -> Blocker:
     """Return what stands in the way when an eviction of `pod` was answered with `error`."""
     if not isinstance(error, ApiError):
@@ -223,11 +230,12 @@ def _by_server(pod: Pod, error: ApiError) -> Blocker:
             advice=f"change the selectors in namespace {pod.namespace}, so that one budget selects it",
         )
     if isinstance(error, Forbidden):
+        is_deletion = _NO_DELETION in error.message
         return _blocker(
             Kind.PERMISSION,
             pod,
             reason=f"not allowed: {error.message}",
-            advice="`haulout cluster-info` shows what is missing",
+            advice=_GRANT_DELETION if is_deletion else "`haulout cluster-info` shows what is missing",
         )
     return _blocker(Kind.API, pod, reason=error.message)
 

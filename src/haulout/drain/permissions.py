@@ -10,10 +10,14 @@ from haulout.drain.policy import Policy
 from haulout.kube.access import Permission
 
 _FOLLOW = ("list", "watch")
+DELETION = Permission(("delete",), "", "pods", None, "delete pods by policy")
 
 
 def permissions(policy: Policy | None = None) -> tuple[Permission, ...]:
-    """Return what drains by a policy need, or by any policy; beside what cordons nodes."""
+    """Return what drains by a policy need, or by any policy that deletes no pods; beside what cordons nodes.
+
+    `DELETION` is granted to those who ask for it: it is the one right by which a drain passes over a budget.
+    """
     return tuple(_needed(policy))
 
 
@@ -22,8 +26,8 @@ def _needed(policy: Policy | None) -> Iterator[Permission]:
     if policy is None or not policy.disable_eviction:
         yield Permission(("create",), "", "pods/eviction", None, "evict pods")
         yield Permission(("watch",), "policy", "poddisruptionbudgets", None, "see when budgets allow more")
-    if policy is None or policy.may_delete:
-        yield Permission(("delete",), "", "pods", None, "delete pods by policy")
+    if policy is not None and policy.may_delete:
+        yield DELETION
     if policy is None or policy.eviction_requests:
         group = "lifecycle.k8s.io"
         verbs = (*_FOLLOW, "create", "patch", "delete")

@@ -6,10 +6,9 @@ from haulout.kube.access import Permission
 
 
 def permissions(policy: Policy | None = None) -> tuple[Permission, ...]:
-    """Return what is needed where nodes are drained by this policy, or by any that a file may ask for."""
+    """Return what is needed where nodes are drained by this policy, or by any that deletes no pods."""
     return (
         Permission(("get", "list", "watch", "patch"), "", "nodes", None, "tell of ESX hosts, and take nodes"),
         *drain.permissions(policy or Policy.like_smc()),
-        *(() if policy else (Permission(("delete",), "", "pods", None, "delete pods by policy"),)),
         Permission(("create", "patch"), "events.k8s.io", "events", None, "tell of nodes and of evicted pods"),
     )

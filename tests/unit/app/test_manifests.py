@@ -12,6 +12,8 @@ from haulout.app.configured import USUAL
 from haulout.app.manifests import Installation
 from haulout.cli import main
 from haulout.kube.objects import RawObject
+from haulout.profiles import config
+from haulout.profiles.plugins.registry import registries
 
 WANTED = Installation(image="example/haulout:1", namespace="ops", lease_namespace="locks", replicas=3)
 
@@ -43,6 +45,30 @@ def test_no_rule_is_wider_than_it_has_to_be() -> None:
     assert not [rule for rule in rules if rule.get("resources") == ["namespaces"] and rule["verbs"] != ["get"]]
     secrets = [rule for rule in rules if rule.get("resources") == ["secrets"] and rule["verbs"] != ["create"]]
     assert all(rule.get("resourceNames") for rule in secrets)
+
+
+FORCEFUL = """
+intervals: {requeue: 60s}
+instances:
+  check: [{type: hasLabel, name: wanted, config: {key: patch}}]
+  trigger: [{type: eviction, name: drain, config: {action: drain, forceEviction: true}}]
+profiles:
+- {name: os, operational: {transitions: [{check: wanted, trigger: drain, next: in-maintenance}]}}
+"""
+
+
+def test_pods_can_be_deleted_only_where_a_policy_may_delete() -> None:
+    forceful = config.load(FORCEFUL.encode(), registries(), {}, file="f").configuration
+    image = "example/haulout:1"
+
+    def can_delete(wanted: Installation) -> bool:
+        rules = (rule for it in manifests.permissions(wanted) for rule in it.get("rules", ()))
+        return any(rule.get("resources") == ["pods"] and "delete" in rule["verbs"] for rule in rules)
+
+    assert not can_delete(Installation(image=image))
+    assert not can_delete(Installation(image=image, esx=True, machines=True))
+    assert can_delete(Installation(image=image, configuration=forceful))
+    assert can_delete(Installation(image=image, pod_deletion=True))
 
 
 def test_nodes_on_esx_hosts_are_seen_to_by_a_secret_for_who_asks_for_it() -> None:

@@ -219,6 +219,18 @@ def test_a_certificate_that_is_given_needs_no_permission_for_secrets() -> None:
 # Permissions
 
 
+def _drains(how: str) -> str:
+    """Return a configuration that drains by these options."""
+    return f"""
+intervals: {{requeue: 60s}}
+instances:
+  check: [{{type: hasLabel, name: wanted, config: {{key: patch}}}}]
+  trigger: [{{type: eviction, name: drain, config: {{action: drain, {how}}}}}]
+profiles:
+- {{name: os, operational: {{transitions: [{{check: wanted, trigger: drain, next: in-maintenance}}]}}}}
+"""
+
+
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: str) -> None:
     file = (COOKBOOK / f"{recipe}.yaml").read_text()
@@ -241,6 +253,26 @@ def test_a_configuration_is_granted_what_its_plugins_need_and_no_more(recipe: st
             id="nodes on ESX hosts",
         ),
         pytest.param({"profiles": {"permissions": "usual"}}, {}, id="what is usual"),
+        pytest.param(
+            {"profiles": {"permissions": "usual"}, "rbac": {"podDeletion": True}},
+            {"pod_deletion": True},
+            id="pods are deleted",
+        ),
+        *(
+            pytest.param(
+                {"profiles": {"config": _drains(how)}},
+                {"configuration": configuration(_drains(how))},
+                id=f"a drain with {how}",
+            )
+            for how in (
+                "forceEviction: true",
+                "drain: {evictionTimeout: 5m}",
+                "drain: {disableEviction: true}",
+                "drain: {forceDelete: true, deletionTimeout: 5m}",
+                "drain: {rules: [{name: a, evictionTimeout: 5m}]}",
+                "drain: {timeout: 5m}",
+            )
+        ),
         pytest.param(
             {"profiles": {"permissions": "usual"}, "machines": {"enabled": True}},
             {"with_machines": True},

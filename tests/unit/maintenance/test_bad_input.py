@@ -339,7 +339,6 @@ FORBIDDEN: dict[str, When] = {
     "to tell how they stand": {"method": "PATCH", "path": f"/{PLURAL}/{NAME}/status"},
     "to see maintenances": {"method": "GET", "path": f"/{PLURAL}"},
     "to tell by events": {"path": "/events"},
-    "to make namespaces": {"method": "POST", "where": lambda it: it.path == "/api/v1/namespaces"},
 }
 HARMLESS = {"to set conditions of nodes", "to tell by events"}
 UNSPEAKABLE = {"to see maintenances", "to tell how they stand", *HARMLESS}

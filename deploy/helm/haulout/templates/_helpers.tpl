@@ -121,3 +121,19 @@
 {{- end -}}
 {{- if or $drains .Values.kubernikus.enabled .Values.esx.enabled (include "haulout.usualProfiles" .) }}true{{ end -}}
 {{- end }}
+
+{{/* Whether pods are deleted that cannot be evicted: by values, or by a drain of profiles. */}}
+{{- define "haulout.deletesPods" -}}
+{{- $deletes := .Values.rbac.podDeletion -}}
+{{- range $instance := include "haulout.instances" (list . "eviction") | fromJsonArray -}}
+{{- $config := default dict $instance.config -}}
+{{- if eq (toString $config.action) "drain" -}}
+{{- $drain := default dict $config.drain -}}
+{{- if or $config.forceEviction $drain.disableEviction $drain.forceDelete }}{{ $deletes = true }}{{ end -}}
+{{- range $limits := prepend (default list $drain.rules) $drain -}}
+{{- if hasKey $limits "evictionTimeout" }}{{ $deletes = true }}{{ end -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- if $deletes }}true{{ end -}}
+{{- end }}

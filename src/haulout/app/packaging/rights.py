@@ -16,6 +16,7 @@ from types import MappingProxyType
 from haulout.app import needs
 from haulout.app.packaging.common import HOME
 from haulout.budget import slots
+from haulout.drain import permissions as drain
 from haulout.kube import access
 from haulout.kube.access import Permission
 from haulout.kubernikus.settings import SecretKey
@@ -70,6 +71,7 @@ def features() -> Iterator[Feature]:
     """Yield what is needed where something is on, beyond what all need."""
     tells = 'include "haulout.tellsOfPods" .'
     yield Feature(tells, profiles.EVENTS)
+    yield Feature('include "haulout.deletesPods" .', (drain.DELETION,))
     yield Feature(f"not ({tells})", tuple(it for it in _needed(_EMPTY) if it.resource == "events"))
     yield _more('include "haulout.makesCertificate" .', _needed(_EMPTY, own_certificate=True))
     yield _more(".Values.machines.enabled", _needed(_EMPTY, with_machines=True))

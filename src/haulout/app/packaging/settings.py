@@ -271,6 +271,11 @@ RBAC = Group(
     "Permissions.",
     {
         "create": flag("Make the roles of the operator, and bind them.", default=True),
+        "podDeletion": flag(
+            "Let the operator delete pods: for NodeMaintenances whose policy deletes what cannot be evicted, and for"
+            " files that the chart does not see. What `profiles.config` deletes is granted anyway.",
+            default=False,
+        ),
         "people": flag("Make the roles for people: nodemaintenance-editor-role and others.", default=True),
         "extraRules": several("Rules that are added to the operator's ClusterRole, as those of your own plugins need."),
     },
