@@ -16,6 +16,7 @@
     ├── LockHeld                    somebody else holds the named lock: who, and until when
     └── KubeError                   talking to a cluster failed
         ├── NamespaceMissing        a namespace that the installation brings is not there
+        ├── CannotImpersonate       there is no account that may act in the names of people
         ├── CredentialsError        no credentials could be had (exec plugin, token file, certificate)
         ├── Unreachable             no answer: refused, reset, timed out, TLS trouble
         ├── GarbledAnswer           an answer that is not Kubernetes: HTML, cut JSON, wrong types
@@ -160,6 +161,10 @@ class NamespaceMissing(KubeError):
             f"namespace {name} does not exist, and the operator may not create namespaces: "
             f"run `kubectl create namespace {name}`, or apply the installation again"
         )
+
+
+class CannotImpersonate(KubeError):
+    """There is no account that may act in the names of people whom a proxy names."""
 
 
 class CredentialsError(KubeError):

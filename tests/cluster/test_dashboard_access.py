@@ -33,6 +33,8 @@ LOCAL = "127.0.0.1"
 POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "Metadata"}]}
 ROBOT = "system:serviceaccount:haulout:robot"
 OPERATOR = "system:serviceaccount:haulout:haulout"
+IMPERSONATOR = "system:serviceaccount:haulout:haulout-dashboard"
+OUR_PAGE = {"Sec-Fetch-Site": "same-origin"}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ControlPla
 
 def manifests(acts: str, *kinds: str) -> str:
     """Return what is applied, of these kinds if any are named; but for the webhook, which nobody would answer here."""
-    options = ["--image", "example/haulout", "--dashboard-auth", "token", "--dashboard-acts", acts]
+    options = ["--image", "example/haulout", "--dashboard-auth", "proxy", "--dashboard-acts", acts]
     command = [sys.executable, "-m", "haulout", "manifests", *options]
     printed = yaml.safe_load_all(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     wanted = [it for it in printed if not it["kind"].endswith("WebhookConfiguration")]
@@ -68,10 +70,16 @@ class Dashboard:
         self._session = session
         self._base = f"http://{LOCAL}:{port}/api/v2"
 
-    async def ask(self, path: str, token: str, act: RawObject | None = None) -> tuple[int, Any]:
-        """Ask, or have something done."""
+    async def ask(
+        self, path: str, token: str = "", act: RawObject | None = None, *, named: str = ""
+    ) -> tuple[int, Any]:
+        """Ask, or have something done: with a token, or as the proxy in front names somebody."""
         method = "GET" if act is None else "POST"
-        headers = {"Authorization": f"Bearer {token}"}
+        headers = {"X-Forwarded-User": named, **OUR_PAGE} if named else {"Authorization": f"Bearer {token}"}
+        if named and act is not None:
+            async with self._session.get(f"{self._base}/session", headers=headers) as session:
+                headers["Cookie"] = session.headers["Set-Cookie"].partition(";")[0]
+                headers["X-Haulout-Csrf"] = (await session.json())["csrf"]
         async with self._session.request(method, f"{self._base}{path}", headers=headers, json=act) as answer:
             return answer.status, await answer.json()
 
@@ -82,12 +90,12 @@ class Dashboard:
 
 
 @asynccontextmanager
-async def served(plane: ControlPlane, folder: Path) -> AsyncIterator[Dashboard]:
+async def served(plane: ControlPlane, folder: Path, mode: AuthMode = AuthMode.TOKEN) -> AsyncIterator[Dashboard]:
     """Serve the dashboard as the operator's service account."""
     config = yaml.safe_load(plane.kubeconfig(namespace="haulout").read_text())
     config["users"][0]["user"] = {"token": token_of(plane, "haulout")}
     (folder / "kubeconfig").write_text(yaml.safe_dump(config))
-    access = AccessSettings(mode=AuthMode.TOKEN)
+    access = AccessSettings(mode=mode)
     async with connect(kubeconfig=str(folder / "kubeconfig"), context=None) as session:
         serving = exposed(
             session.client, Vitals(), at=Address(0, LOCAL), namespace="haulout", identity="x_1", access=access
@@ -112,12 +120,10 @@ def audited(log: Path, resource: str, verb: str) -> list[tuple[str, str, int]]:
     ]
 
 
-@pytest.mark.parametrize("acts", ["narrow", "wide"])
-async def test_the_api_server_decides_who_looks_and_who_acts_and_writes_down_both_names(
-    plane: tuple[ControlPlane, Path], tmp_path: Path, acts: str
+async def test_the_api_server_decides_who_looks_and_who_acts_and_writes_down_who_it_was(
+    plane: tuple[ControlPlane, Path], tmp_path: Path
 ) -> None:
     cluster, log = plane
-    await asyncio.to_thread(cluster.kubectl, "apply", "-f", "-", input=manifests(acts, "ClusterRole"))
     robot, viewer = await asyncio.gather(*(asyncio.to_thread(token_of, cluster, it) for it in ("robot", "viewer")))
     olga, sam = cluster.token("olga"), cluster.token("sam")
     start, cancel = {"act": "start", "node": "n1"}, {"act": "cancel", "maintenance": "n1"}
@@ -141,9 +147,47 @@ async def test_the_api_server_decides_who_looks_and_who_acts_and_writes_down_bot
         assert [it["manager"] for it in made["metadata"]["managedFields"]] == ["haulout-dashboard"]
         assert (await dashboard.ask("/acts", robot, cancel))[0] == 200
     created, deleted = audited(log, "nodemaintenances", "create"), audited(log, "nodemaintenances", "delete")
-    assert created[-1] == (OPERATOR, "olga", 201)
-    assert deleted[-1] == (OPERATOR, ROBOT, 200)
+    assert created[-1] == ("olga", "", 201)
+    assert deleted[-1] == (ROBOT, "", 200)
     record = json.loads(cluster.kubectl("get", "mr", "n1", "-o", "json").stdout)
     assert [(it["by"], it["result"]) for it in record["entries"]][-2:] == [("olga", "ordered"), (ROBOT, "cancelled")]
     told = cluster.kubectl("get", "events", "-n", "default", "-o", "jsonpath={.items[*].message}").stdout
     assert "olga, from the dashboard: Maintenance of n1 is ordered." in told
+
+
+@pytest.mark.parametrize("acts", ["narrow", "wide"])
+async def test_people_whom_a_proxy_names_act_by_an_account_that_only_impersonates(
+    plane: tuple[ControlPlane, Path], tmp_path: Path, acts: str
+) -> None:
+    cluster, log = plane
+    roles = manifests(acts, "ClusterRole", "ClusterRoleBinding", "ServiceAccount")
+    await asyncio.to_thread(cluster.kubectl, "apply", "-f", "-", input=roles)
+    binding = ("create", "clusterrolebinding", f"olga-{acts}", f"--clusterrole={ACTOR}", "--user=olga@example")
+    await asyncio.to_thread(cluster.kubectl, *binding)
+    start, cancel = {"act": "start", "node": "n1"}, {"act": "cancel", "maintenance": "n1"}
+    async with served(cluster, tmp_path, AuthMode.PROXY) as dashboard:
+        assert (await dashboard.ask("/acts", act=start, named="olga@example"))[0] == 200
+        status, refused = await dashboard.ask("/acts", act=cancel, named="sam@example")
+        assert (status, "may not get /haulout/dashboard" in refused["error"]) == (403, True)
+        assert (await dashboard.ask("/acts", act=cancel, named="olga@example"))[0] == 200
+        await asyncio.to_thread(cluster.kubectl, "delete", "serviceaccount", "haulout-dashboard", "-n", "haulout")
+    async with served(cluster, tmp_path, AuthMode.PROXY) as dashboard:
+        status, refused = await dashboard.ask("/acts", act=start, named="olga@example")
+    assert (status, "ServiceAccount haulout/haulout-dashboard" in refused["error"]) == (403, True)
+    assert audited(log, "nodemaintenances", "create")[-1] == (IMPERSONATOR, "olga@example", 201)
+    assert audited(log, "nodemaintenances", "delete")[-1] == (IMPERSONATOR, "olga@example", 200)
+
+
+@pytest.mark.parametrize("acts", ["narrow", "wide"])
+def test_the_operators_own_credentials_cannot_impersonate(plane: tuple[ControlPlane, Path], acts: str) -> None:
+    cluster, _ = plane
+    cluster.kubectl("apply", "-f", "-", input=manifests(acts, "ClusterRole", "ClusterRoleBinding", "ServiceAccount"))
+    tried = ("get", "nodes", "--as=olga", f"--token={token_of(cluster, 'haulout')}")
+    server = ("--kubeconfig=/dev/null", f"--server={cluster.server}", "--insecure-skip-tls-verify")
+    done = cluster.kubectl(*tried, *server, check=False)
+    assert done.returncode == 1
+    assert f'User "{OPERATOR}" cannot impersonate' in done.stderr
+    tokens = ("create", "serviceaccounts/haulout", "--subresource=token", "-n", "haulout", f"--as={OPERATOR}")
+    assert cluster.kubectl("auth", "can-i", *tokens, check=False).stdout.strip() == "no"
+    impersonates = ("impersonate", "users", f"--as={OPERATOR}")
+    assert cluster.kubectl("auth", "can-i", *impersonates, check=False).stdout.strip() == "no"

@@ -86,9 +86,11 @@ async def a_guarded_cluster(
     api = ApiServer(clock, rbac=True)
     for name in PEOPLE:
         api.give_token(name, User(name))
-    wanted = Installation(image="x", dashboard=AuthMode.TOKEN, acts=acts)
+    wanted = Installation(image="x", dashboard=AuthMode.PROXY, acts=acts)
     bindings = [a_binding(role, *(a_user(it) for it, has in PEOPLE.items() if role in has)) for role in (VIEWER, ACTOR)]
-    for obj in (a_namespace(HOME), a_namespace("default"), *manifests.permissions(wanted), *bindings, *nodes):
+    accounts = [it for it in manifests.everything(wanted) if it["kind"] == "ServiceAccount"]
+    roles = manifests.permissions(wanted)
+    for obj in (a_namespace(HOME), a_namespace("default"), *accounts, *roles, *bindings, *nodes):
         api.put(obj)
     admin = Client(api.transport("admin"), clock=clock, random=Random(0))
     for definition in manifests.definitions():

@@ -19,7 +19,7 @@ from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.profiles import default
 from haulout.profiles.model import Configuration
-from haulout.web.acts.performing import Performer
+from haulout.web.acts.performing import NoActs, Performer
 from haulout.web.api.forwarding import Forwarding
 from haulout.web.api.routes import Answerer, add_routes
 from haulout.web.api.shapes import Banner, Level, Mode, Summary
@@ -105,8 +105,8 @@ async def exposed(
     )
     vitals.count_viewers(lambda: answerer.turnstile.inside)
     door = Door(access or AccessSettings(), callers=Callers(client), clock=client.clock)
-    performer = Performer(client, identity=identity, configuration=partial(_configuration, vitals))
-    desk = Desk(door, performer, clock=client.clock)
+    performer = Performer(client, namespace=namespace, identity=identity, configuration=partial(_configuration, vitals))
+    desk = Desk(door, NoActs() if lease == EXTENSION_LEASE else performer, clock=client.clock)
 
     def add(app: web.Application) -> None:
         door.add_to(app)

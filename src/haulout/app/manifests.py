@@ -24,7 +24,9 @@ from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.profiles.model import Configuration
 from haulout.web import guarded, registration
 from haulout.web.api.shapes import AuthMode
+from haulout.web.auth import permissions as people
 from haulout.web.auth.permissions import Impersonation, roles_for_people
+from haulout.web.auth.settings import ACCOUNT
 
 _RBAC = "rbac.authorization.k8s.io/v1"
 _READ = ["get", "list", "watch"]
@@ -43,8 +45,8 @@ class Installation:
     kubernikus: KubernikusSettings | None = None  # how its nodes are seen to; None: they are not of Kubernikus
     esx: bool = False  # hosts: nodes on these are seen to
     aws_secret: str = ""  # NAMESPACE/NAME of a Secret with the keys of AWS, if there is one
-    dashboard: AuthMode = AuthMode.OFF  # how it knows who asks
-    acts: Impersonation | None = None  # how people act from it, if they do
+    dashboard: AuthMode = AuthMode.TOKEN  # how it knows who asks
+    acts: Impersonation | None = None  # how people whom a proxy names act from it, if they do
     agent: bool = False  # one on each node, for clouds that tell only the machine itself
     pod_deletion: bool = False  # whether policies that `configuration` does not tell of may delete pods
     allowed_namespaces: tuple[str, ...] = ()  # whose pods may reach the dashboard and /metrics on port 8080
@@ -70,21 +72,29 @@ def permissions(wanted: Installation) -> list[RawObject]:
         aws_secret=wanted.aws_secret,
         handler_namespace=wanted.handler_namespace,
         pod_deletion=wanted.pod_deletion,
-        acts=wanted.acts,
+        acts=wanted.acts is not None,
     )
-    return [*access.roles(NAME, needed, subject), *for_people()]
+    return [*access.roles(NAME, needed, subject), *_impersonation(wanted), *for_people()]
+
+
+def _impersonation(wanted: Installation) -> list[RawObject]:
+    """Return the role of the account that acts in the names of people, if there is one."""
+    if wanted.acts is None:
+        return []
+    subject = {"kind": "ServiceAccount", "namespace": wanted.namespace, "name": ACCOUNT}
+    return access.roles(ACCOUNT, people.permissions(wanted.acts), subject)
 
 
 def everything(wanted: Installation) -> list[RawObject]:
     """Return all of it, in the order in which it is to be applied."""
-    account: RawObject = {
-        "apiVersion": "v1",
-        "kind": "ServiceAccount",
-        "metadata": {"name": NAME, "namespace": wanted.namespace},
-    }
+    accounts = [_account(name, wanted.namespace) for name in (NAME, *((ACCOUNT,) if wanted.acts else ()))]
     crds = definitions(with_machines=wanted.machines)
     agents = daemon.everything(wanted.image, wanted.namespace) if wanted.agent else []
-    return [*crds, *namespaces(wanted), account, *permissions(wanted), *operator(wanted), *agents]
+    return [*crds, *namespaces(wanted), *accounts, *permissions(wanted), *operator(wanted), *agents]
+
+
+def _account(name: str, namespace: str) -> RawObject:
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name, "namespace": namespace}}
 
 
 def namespaces(wanted: Installation) -> list[RawObject]:

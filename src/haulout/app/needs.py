@@ -33,7 +33,6 @@ from haulout.profiles import permissions as profiles
 from haulout.profiles.model import Configuration
 from haulout.web import callers, registration
 from haulout.web.auth import permissions as people
-from haulout.web.auth.permissions import Impersonation
 
 
 def permissions(  # noqa: PLR0913 - what installations may differ in
@@ -48,7 +47,7 @@ def permissions(  # noqa: PLR0913 - what installations may differ in
     handler_namespace: str = "",
     own_certificate: bool = True,
     pod_deletion: bool = False,
-    acts: Impersonation | None = None,
+    acts: bool = False,
 ) -> tuple[Permission, ...]:
     """Return what an operator that lives in `namespace` must be allowed to do; each thing once.
 
@@ -60,7 +59,7 @@ def permissions(  # noqa: PLR0913 - what installations may differ in
     `own_certificate`: it makes that of its webhook, and has it trusted.
     `pod_deletion`: it may delete pods where a policy says so that `configuration` does not tell of: that of a
     NodeMaintenance, or of a file that is not known here.
-    `acts`: it acts in the names of people who use the dashboard.
+    `acts`: people whom a proxy names act from the dashboard, by an account of its own.
     """
     return access.lean(
         (
@@ -72,7 +71,7 @@ def permissions(  # noqa: PLR0913 - what installations may differ in
             *(adoption.permissions(namespace=handler_namespace) if handler_namespace else ()),
             *(registration.permissions(namespace=namespace) if own_certificate else ()),
             *callers.permissions(),
-            *(people.permissions(acts) if acts else ()),
+            *(people.operator_permissions(namespace) if acts else ()),
             *leases.permissions(namespace=namespace, why="lead", names=(LEADER_LEASE,)),
             # Events about cluster-scoped objects are in the namespace `default`.
             Permission(("create", "patch"), "events.k8s.io", "events", "default", "tell people by events"),

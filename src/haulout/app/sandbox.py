@@ -33,11 +33,12 @@ from haulout.kube.namespaces import namespace
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import DEFINITIONS, NAMESPACES
 from haulout.sandbox.apiserver import User
+from haulout.sandbox.controllers.objects import SERVICE_ACCOUNTS
 from haulout.sandbox.scenarios.stage import Stage
 from haulout.sandbox.scenarios.timeline import Timeline
 from haulout.sandbox.site import Plan, Site, opened
 from haulout.web.api.shapes import AuthMode
-from haulout.web.auth.settings import AccessSettings
+from haulout.web.auth.settings import ACCOUNT, AccessSettings
 from haulout.web.listening import Address
 
 LOCAL = "127.0.0.1"
@@ -129,6 +130,7 @@ async def _answering(
 ) -> str:
     """Have the operator answer at the first address that is free; return where."""
     for number, at in enumerate(addresses, 1):
+        access = access or AccessSettings(mode=AuthMode.OFF)
         serving = exposed(client, vitals, at=at, namespace=_NAMESPACE, identity=_IDENTITY, lease=lease, access=access)
         try:
             return f"http://{LOCAL}:{await stack.enter_async_context(serving)}"
@@ -180,6 +182,9 @@ async def _put_up(client: Client, namespaces: Sequence[str], definitions: Sequen
     for name in namespaces:
         with suppress(AlreadyExists):  # the scenario may have brought its own
             await client.create(NAMESPACES, namespace(name))
+    with suppress(AlreadyExists):
+        account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
+        await client.create(SERVICE_ACCOUNTS, account, namespace=_NAMESPACE)
     for definition in definitions:
         with suppress(AlreadyExists):
             await client.create(DEFINITIONS, definition)

@@ -24,7 +24,7 @@ class ReplicaSettings:
     cluster: str = ""  # how people know it
     health_port: int | None = None
     metrics: Address | None = None  # where metrics and the API are served, if at all
-    access: AccessSettings | None = None  # who may use the dashboard; None: everybody may read
+    access: AccessSettings | None = None  # who may use the dashboard; None: who shows a token
     lingers: timedelta = timedelta()  # how long these are served at the end, until they were read once more
 
 

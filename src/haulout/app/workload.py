@@ -121,7 +121,7 @@ def container(image: str, *, lease_namespace: str, variables: RawObject) -> RawO
 
 def with_dashboard(deployment: RawObject, mode: AuthMode) -> RawObject:
     """Return a Deployment whose dashboard knows who asks; behind a proxy, by the Secret `PROXY`."""
-    if mode is AuthMode.OFF:
+    if mode is AuthMode.TOKEN:  # what `haulout run` does by itself
         return deployment
     asking = _mounted(deployment, f"--dashboard-auth={mode}", at="")
     if mode is not AuthMode.PROXY:

@@ -28,6 +28,7 @@ def dashboard(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def folded(*args: Any, **given: Any) -> Any:
         wanted = {name: given.pop(name) for name in NAMES}
+        wanted["dashboard_auth"] = wanted["dashboard_auth"] or ("off" if given["sandbox"] else "token")
         return command(*args, access=_settings(**wanted), **given)
 
     for add in reversed(_OPTIONS):
@@ -45,10 +46,9 @@ _OPTIONS = (
     click.option(
         "--dashboard-auth",
         type=click.Choice(["off", "token", "proxy"]),
-        default="off",
-        show_default=True,
         help="Who may use the dashboard and its API. off: everybody may read, nobody may act. token: who shows a token "
-        "of Kubernetes. proxy: whom a proxy in front names. What they may do, the API server decides.",
+        "of Kubernetes. proxy: whom a proxy in front names. What they may do, the API server decides. "
+        "[default: token; off with --sandbox]",
     ),
     click.option(
         "--dashboard-proxy-user-header",

@@ -8,6 +8,7 @@ from haulout.cli import zap
 from haulout.cli.goflags import Flag, parse
 
 _FLAGS = {
+    "dashboard-auth": zap.DASHBOARD_AUTH,
     "config": Flag("", "The configuration; Haulout's own flag. [default: ./config/maintenance.yaml]"),
     "health-addr": Flag(":8081", "Where /healthz and /readyz are served. Of the address only the port counts."),
     "kubeconfig": Flag("", "The kubeconfig, instead of $KUBECONFIG, the pod's own account or ~/.kube/config."),
@@ -54,6 +55,7 @@ def maintenance_controller(ctx: click.Context, args: tuple[str, ...]) -> None:
         webhook=None,
         health_port=zap.address("health-addr", given).port,
         metrics=zap.address("metrics-addr", given),
+        access=zap.access(given),
         lingers=zap.time("metrics-timeout", given),
         guards_quorum=True,
     )

@@ -79,7 +79,7 @@ _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_names
 @click.option(
     "--dashboard-auth",
     type=click.Choice(["off", "token", "proxy"]),
-    default="off",
+    default="token",
     show_default=True,
     help="Who may use the dashboard, as for `haulout run`. proxy: one that shows what a Secret haulout-dashboard-proxy "
     "has under the key secret.",
@@ -87,8 +87,9 @@ _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_names
 @click.option(
     "--dashboard-acts",
     type=click.Choice(["narrow", "wide"]),
-    help="Grant what it takes to act from the dashboard, in people's names. narrow: these acts only, from Kubernetes "
-    "1.36 on. wide: on any version; beware, it lets the operator do anything in anybody's name.",
+    help="With --dashboard-auth proxy: let people act from the dashboard, by a ServiceAccount of its own that "
+    "impersonates them. narrow: for these acts only, from Kubernetes 1.36 on. wide: on any version; beware, that "
+    "account may do anything in anybody's name.",
 )
 @click.option(
     "--allow-pod-deletion",
@@ -175,8 +176,10 @@ def manifests(  # noqa: PLR0913 - one for each option
 
     if aws_secret and not is_named(aws_secret):
         raise click.BadParameter(f"expected NAMESPACE/NAME, found {aws_secret!r:.60}.", param_hint="--aws-secret")
-    if dashboard_acts and dashboard_auth == "off":
-        raise click.UsageError("--dashboard-acts: only with --dashboard-auth, as else nobody is known who could act")
+    if dashboard_acts and dashboard_auth != "proxy":
+        raise click.UsageError(
+            "--dashboard-acts: only with --dashboard-auth=proxy; with token people act with their own token"
+        )
     if crds_only:
         click.echo(as_yaml(definitions(with_machines=machines)), nl=False)
         return

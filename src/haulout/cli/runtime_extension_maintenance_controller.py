@@ -20,6 +20,7 @@ _FLAGS = {
         " given several times, and all hold. [default: as many as ask for it]",
         is_repeatable=True,
     ),
+    "dashboard-auth": zap.DASHBOARD_AUTH,
     "enable-metal3-maintenance": Flag(default=False, help="Power off the BareMetalHosts of approved Machines."),
     "health-addr": Flag(":8081", "Haulout's own flag: where /healthz and /readyz are served."),
     "kubeconfig": Flag("", "The kubeconfig, instead of $KUBECONFIG, the pod's own account or ~/.kube/config."),
@@ -84,6 +85,7 @@ def runtime_extension_maintenance_controller(ctx: click.Context, args: tuple[str
         namespace=str(given["namespace"]) or None,
         health_port=zap.address("health-addr", given).port,
         metrics=zap.address("metrics-addr", given),
+        access=zap.access(given),
         elects=bool(given["leader-elect"]),
     )
     operate_hub(

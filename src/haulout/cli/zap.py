@@ -9,6 +9,7 @@ from haulout.core import duration
 from haulout.errors import UsageError
 
 if TYPE_CHECKING:  # heavy: what runs is imported when it is asked for
+    from haulout.web.auth.settings import AccessSettings
     from haulout.web.listening import Address
 
 HELP = frozenset({"-h", "--h", "-help", "--help"})
@@ -19,6 +20,9 @@ FLAGS = {
     "zap-stacktrace-level": Flag("", "Taken and of no effect."),
     "zap-time-encoding": Flag("", "Taken and of no effect: times are ISO 8601."),
 }
+DASHBOARD_AUTH = Flag(
+    "token", "Haulout's own flag: who may use the dashboard and the API: token, who shows one of Kubernetes; off, all."
+)
 _LEVELS = {"debug": 10, "info": 20, "error": 40, "panic": 50}
 
 Given = Mapping[str, str | bool]
@@ -38,6 +42,17 @@ def address(flag: str, given: Given) -> "Address":
         return Address.parse(str(given[flag]))
     except UsageError as error:
         raise UsageError(f"-{flag}: {error}") from None
+
+
+def access(given: Given) -> "AccessSettings":
+    """Return who may use the dashboard."""
+    from haulout.web.api.shapes import AuthMode
+    from haulout.web.auth.settings import AccessSettings
+
+    mode = str(given["dashboard-auth"])
+    if mode not in (AuthMode.TOKEN, AuthMode.OFF):
+        raise UsageError(f"-dashboard-auth: expected token or off, found {mode!r:.60}")
+    return AccessSettings(mode=AuthMode(mode))
 
 
 def time(flag: str, given: Given) -> timedelta:

@@ -36,7 +36,7 @@ from haulout.kube.meters import Meters
 from haulout.kube.objects import Bookmark, Misfit, Object, Page, Version, WatchEvent, object_key
 from haulout.kube.patches import Patch
 from haulout.kube.resources import PODS, Resource
-from haulout.kube.transport import Request, Response, Telling, Transport
+from haulout.kube.transport import Request, Response, Telling, Token, Transport
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ _REFUSED = 300
 class Client:
     """One cluster's API, as seen by one user."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what clients of one cluster differ in
         self,
         transport: Transport,
         *,
@@ -67,6 +67,7 @@ class Client:
         calls: Calls | None = None,
         meters: Meters | None = None,
         headers: Headers = (),
+        token: Token | None = None,
     ) -> None:
         self.transport = transport
         self.clock = clock
@@ -76,6 +77,7 @@ class Client:
         self.meters = meters or Meters()
         self.may_write = may_write  # asked before each write leaves
         self._headers = headers  # of each request
+        self._token = token  # of whoever asks, instead of the transport's own credentials
 
     def fenced(self, may_write: Callable[[], None]) -> "Client":
         """Return a client over the same transport whose every write calls `may_write` as it leaves, which may raise."""
@@ -96,6 +98,10 @@ class Client:
         """
         return self._copy(headers=headers, field_manager=field_manager)
 
+    def holding(self, token: Token, *, field_manager: str) -> "Client":
+        """Return a client over the same transport that shows this token, and none of the transport's credentials."""
+        return self._copy(token=token, field_manager=field_manager)
+
     def _copy(
         self,
         *,
@@ -103,6 +109,7 @@ class Client:
         field_manager: str = "",
         may_write: Callable[[], None] | None = None,
         headers: Headers = (),
+        token: Token | None = None,
     ) -> "Client":
         return Client(
             transport or self.transport,
@@ -113,6 +120,7 @@ class Client:
             calls=self.calls,
             meters=self.meters,
             headers=headers or self._headers,
+            token=token or self._token,
         )
 
     async def close(self) -> None:
@@ -212,7 +220,9 @@ class Client:
         query += (("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")) if initial_list else ()
         query += (("timeoutSeconds", str(round(lasting.total_seconds()))),) if lasting else ()
         path = resource.path(namespace=namespace)
-        request = Request(method="GET", path=path, query=query, timeout=opening_within, headers=self._headers)
+        request = Request(
+            method="GET", path=path, query=query, timeout=opening_within, headers=self._headers, token=self._token
+        )
         began, code = self.clock.monotonic(), NO_ANSWER
         try:
             async with self.transport.stream(request) as stream:
@@ -388,8 +398,8 @@ class Client:
         self, request: Request, *, doing: str, call: Call, wait_when_throttled: bool = True, tries: int = _TRIES
     ) -> Response:
         reading = request.method == "GET"
-        if self._headers:
-            request = msgspec.structs.replace(request, headers=request.headers + self._headers)
+        if self._headers or self._token:
+            request = msgspec.structs.replace(request, headers=request.headers + self._headers, token=self._token)
         if self.may_write and not reading:
             request = msgspec.structs.replace(request, may_leave=self.may_write)
         attempt = 1

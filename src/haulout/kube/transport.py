@@ -11,10 +11,18 @@ A transport answers with whatever status the server gave. It raises only `Unreac
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A bearer token, which no repr shows."""
+
+    value: str = field(repr=False)
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +36,8 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     accept: str = "application/json"
     # Further ones; a name may come more than once. Those of impersonation replace the transport's own, all at once.
     headers: tuple[tuple[str, str], ...] = ()
+    # Who asks, instead of whoever the transport is: then nothing of its own credentials or impersonation is sent.
+    token: Token | None = None
     # For a stream this bounds the time until the answer begins, not how long it may last.
     timeout: timedelta = timedelta(seconds=30)
     # Asked when a connection is there and nothing stands between this and the first byte; raises to keep it back.

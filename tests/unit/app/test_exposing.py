@@ -30,6 +30,8 @@ from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL
 from haulout.sandbox.apiserver import ApiServer, User
+from haulout.web.api.shapes import AuthMode
+from haulout.web.auth.settings import AccessSettings
 from haulout.web.listening import Address
 from haulout.web.metrics import Exposition
 from haulout.web.wishes import Folder, WebhookSettings
@@ -173,6 +175,9 @@ async def test_trouble_that_goes_on_stays_to_be_seen_and_costs_next_to_nothing(c
 # Over HTTP
 
 
+OPEN = AccessSettings(mode=AuthMode.OFF)  # what is told to whom has tests of its own
+
+
 async def get(url: str, **headers: str) -> tuple[int, bytes]:
     async with aiohttp.ClientSession() as session, session.get(url, headers=headers) as answer:
         return answer.status, await answer.read()
@@ -180,7 +185,7 @@ async def get(url: str, **headers: str) -> tuple[int, bytes]:
 
 def served(world: World, at: Address, **more: Any) -> Any:
     client = a_client(world.api, world.clock, "server")
-    return exposed(client, world.vitals, at=at, namespace=HOME, identity="haulout-1_x", **more)
+    return exposed(client, world.vitals, at=at, namespace=HOME, identity="haulout-1_x", access=OPEN, **more)
 
 
 @pytest.mark.real_time
@@ -260,7 +265,8 @@ async def test_a_replica_that_does_not_lead_passes_on_what_the_leader_says(tmp_p
         await world.until(world.vitals.infos)
         follower = Vitals(profiles=Profiles(world.vitals.profiles.configured, FakeOutside()))  # type: ignore[union-attr]  # they are there
         client = a_client(world.api, world.clock, "haulout-2")
-        serving = exposed(client, follower, at=Address(port, LOCAL), namespace=HOME, identity="haulout-2_x")
+        at = Address(port, LOCAL)
+        serving = exposed(client, follower, at=at, namespace=HOME, identity="haulout-2_x", access=OPEN)
         async with serving:
             status, body = await get(f"http://{LOCAL}:{port}/api/v1/info")
             assert (status, [it["node"] for it in json.loads(body)]) == (200, ["n1"])
@@ -283,6 +289,7 @@ async def test_the_dashboard_of_a_replica_that_does_not_lead_shows_what_the_lead
             at=Address(port, LOCAL),
             namespace=HOME,
             identity="haulout-2_x",
+            access=OPEN,
         ),
         aiohttp.ClientSession(f"http://{LOCAL}:{port}") as session,
     ):
@@ -304,6 +311,7 @@ async def test_the_dashboard_of_a_replica_that_does_not_lead_shows_what_the_lead
         at=Address(port, LOCAL),
         namespace=HOME,
         identity="haulout-2_x",
+        access=OPEN,
     ):
         status, body = await get(f"http://{LOCAL}:{port}/api/v2/nodes")
         assert (status in (502, 503), b"lead" in body) == (True, True)

@@ -148,8 +148,8 @@ def test_values_reach_what_they_are_for() -> None:
     deployment, runs = one("Deployment", objects), container(objects)
     pod = deployment["spec"]["template"]["spec"]
     assert runs["image"] == "registry.example/team/haulout:1-oci"
-    args = ["--webhook=folder:/certificates", "--no-quorum-check", "--kubernikus=/kubernikus/kubernikus.yaml"]
-    assert runs["args"] == ["run", *args, "--log-format=text"]
+    args = ["--webhook=folder:/certificates", "--no-quorum-check", "--dashboard-auth=token"]
+    assert runs["args"] == ["run", *args, "--kubernikus=/kubernikus/kubernikus.yaml", "--log-format=text"]
     env = {it["name"]: it.get("value") for it in runs["env"]}
     assert {"HAULOUT_AWS_SECRET", "WD_NAMESPACE", "HAULOUT_MACHINES_LEAD", "HAULOUT_MACHINES_SURGE", "TZ"} <= set(env)
     assert [it["secretRef"]["name"] for it in runs["envFrom"] if "secretRef" in it] == ["tokens", "aws-keys"]
@@ -166,6 +166,35 @@ def test_values_reach_what_they_are_for() -> None:
     assert rule["http"]["paths"][0]["backend"]["service"] == {"name": "haulout", "port": {"number": 8080}}
     (reader,) = one("ClusterRoleBinding", objects, name="haulout-metrics-readers")["subjects"]
     assert reader == {"kind": "ServiceAccount", "namespace": "monitoring", "name": "prometheus-k8s"}
+
+
+@pytest.mark.parametrize(
+    ("auth", "wanted"),
+    [
+        pytest.param(None, "token", id="nobody says anything"),
+        pytest.param("", "token", id="as values of an older release have it"),
+        pytest.param("proxy", "proxy", id="a proxy in front"),
+        pytest.param("off", "off", id="it is asked for"),
+    ],
+)
+def test_the_dashboard_asks_who_somebody_is_unless_that_is_turned_off(auth: str | None, wanted: str) -> None:
+    objects = template({} if auth is None else {"dashboard": {"auth": auth}})
+    assert f"--dashboard-auth={wanted}" in container(objects)["args"]
+
+
+@pytest.mark.parametrize("acts", ["narrow", "wide"])
+def test_only_an_account_of_its_own_impersonates_people_and_only_behind_a_proxy(acts: str) -> None:
+    def impersonating(objects: list[RawObject], account: str) -> bool:
+        granted = permissions(of_operator(objects, account=account))
+        return any(verb.startswith("impersonate") for it in granted for verb in it.verbs)
+
+    behind = template({"dashboard": {"auth": "proxy", "acts": acts}})
+    assert one("ServiceAccount", behind, name="haulout-dashboard")
+    assert impersonating(behind, "haulout-dashboard")
+    assert not impersonating(behind, "haulout")
+    (tokens,) = [it for it in permissions(of_operator(behind)) if it.resource == "serviceaccounts/token"]
+    assert (tokens.verbs, tokens.namespace, tokens.names) == (("create",), NAMESPACE, ("haulout-dashboard",))
+    assert not [it for it in template({"dashboard": {"acts": acts}}) if "impersonate" in str(it)]
 
 
 def test_an_image_by_its_digest_is_exactly_that_one() -> None:

@@ -13,6 +13,7 @@ _FROM = ".Values.webhook.certificate.from"
 IS_MANAGED = f'eq {_FROM} "cert-manager"'  # the certificate of the webhook
 IS_GIVEN = f'eq {_FROM} "secret"'
 IS_MOUNTED = f'and .Values.webhook.enabled (ne {_FROM} "self")'
+IS_BEHIND_PROXY = 'eq .Values.dashboard.auth "proxy"'
 
 
 def metadata(name: Any) -> RawObject:

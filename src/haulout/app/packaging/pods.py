@@ -3,7 +3,16 @@
 from typing import Any
 
 from haulout.app import manifests, workload
-from haulout.app.packaging.common import ACCOUNT, HOME, IS_MOUNTED, LABELS, metadata, value, value_if_set
+from haulout.app.packaging.common import (
+    ACCOUNT,
+    HOME,
+    IS_BEHIND_PROXY,
+    IS_MOUNTED,
+    LABELS,
+    metadata,
+    value,
+    value_if_set,
+)
 from haulout.app.packaging.gotemplate import Filled, Inset, When, document
 from haulout.app.workload import NAME
 from haulout.kinds import machinemaintenance
@@ -14,7 +23,6 @@ from haulout.web import guarded
 _CERTIFICATES_AT = "/certificates"
 _IS_KUBERNIKUS = ".Values.kubernikus.enabled"
 _IS_ON_ESX = ".Values.esx.enabled"
-_IS_BEHIND_PROXY = 'eq .Values.dashboard.auth "proxy"'
 _SPREAD = "topologySpreadConstraints"
 
 
@@ -74,7 +82,7 @@ def _container(made: RawObject) -> RawObject:
             IS_MOUNTED,
             {"name": "certificates", "mountPath": _CERTIFICATES_AT, "readOnly": True},
         ),
-        When(_IS_BEHIND_PROXY, {"name": "proxy", "mountPath": workload.PROXY_FOLDER, "readOnly": True}),
+        When(IS_BEHIND_PROXY, {"name": "proxy", "mountPath": workload.PROXY_FOLDER, "readOnly": True}),
         When(_IS_KUBERNIKUS, {"name": "kubernikus", "mountPath": workload.KUBERNIKUS_FOLDER, "readOnly": True}),
         When(_IS_ON_ESX, {"name": "esx", "mountPath": workload.ESX_FOLDER, "readOnly": True}),
         When(".Values.extraVolumeMounts", [Inset("toYaml .Values.extraVolumeMounts")]),
@@ -84,8 +92,8 @@ def _container(made: RawObject) -> RawObject:
         '--webhook={{ include "haulout.webhook" . }}',
         When("not .Values.quorumCheck", "--no-quorum-check"),
         When(".Values.dashboard.clusterName", "--cluster-name={{ .Values.dashboard.clusterName }}"),
-        When(".Values.dashboard.auth", "--dashboard-auth={{ .Values.dashboard.auth }}"),
-        When(_IS_BEHIND_PROXY, f"--dashboard-proxy-secret-file={workload.PROXY_FOLDER}/secret"),
+        '--dashboard-auth={{ default "token" .Values.dashboard.auth }}',
+        When(IS_BEHIND_PROXY, f"--dashboard-proxy-secret-file={workload.PROXY_FOLDER}/secret"),
         When(_IS_KUBERNIKUS, f"--kubernikus={workload.KUBERNIKUS_FOLDER}/kubernikus.yaml"),
         When(_IS_ON_ESX, f"--esx={workload.ESX_FOLDER}/esx.yaml"),
         When(".Values.extraArgs", [Inset("toYaml .Values.extraArgs")]),
@@ -110,7 +118,7 @@ def _volumes(made: list[RawObject]) -> list[Any]:
         tmp,
         {**config, "configMap": {**config["configMap"], "name": name}},
         When(IS_MOUNTED, given),
-        When(_IS_BEHIND_PROXY, {"name": "proxy", "secret": {"secretName": Filled(".Values.dashboard.proxySecret")}}),
+        When(IS_BEHIND_PROXY, {"name": "proxy", "secret": {"secretName": Filled(".Values.dashboard.proxySecret")}}),
         When(_IS_KUBERNIKUS, {"name": "kubernikus", "configMap": {"name": Filled(".Values.kubernikus.configMap")}}),
         When(_IS_ON_ESX, {"name": "esx", "secret": {"secretName": Filled(".Values.esx.secretName")}}),
         When(".Values.extraVolumes", [Inset("toYaml .Values.extraVolumes")]),

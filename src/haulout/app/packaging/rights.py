@@ -14,7 +14,7 @@ from functools import cache
 from types import MappingProxyType
 
 from haulout.app import needs
-from haulout.app.packaging.common import HOME
+from haulout.app.packaging.common import HOME, IS_BEHIND_PROXY
 from haulout.budget import slots
 from haulout.drain import permissions as drain
 from haulout.kube import access
@@ -30,7 +30,6 @@ from haulout.profiles.plugins.notifications.slack_thread import SlackThread
 from haulout.profiles.plugins.registry import registries
 from haulout.profiles.plugins.triggers.alter_hypervisor import AlterHypervisor
 from haulout.profiles.plugins.triggers.eviction import Eviction
-from haulout.web.auth.permissions import Impersonation
 
 LEASES = "{{ .Values.leases.namespace }}"
 AWS = "{{ dir .Values.clouds.awsSecret }}"
@@ -79,8 +78,7 @@ def features() -> Iterator[Feature]:
     condition = "and .Values.kubernikus.enabled .Values.kubernikus.secret"
     yield _more(condition, _needed(_EMPTY, kubernikus=of_kubernikus))
     yield _more(".Values.esx.enabled", _needed(_EMPTY, with_esx=True))
-    for how in Impersonation:
-        yield _more(f'eq .Values.dashboard.acts "{how}"', _needed(_EMPTY, acts=how))
+    yield _more(f"and ({IS_BEHIND_PROXY}) .Values.dashboard.acts", _needed(_EMPTY, acts=True))
     yield _more(".Values.clouds.awsSecret", _needed(_EMPTY, aws_secret=f"{AWS}/{_KEYS}"))
     yield _more(".Values.clouds.ociHandlerNamespace", _needed(_EMPTY, handler_namespace=HANDLER))
     yield _more('include "haulout.usualProfiles" .', _needed(None))
@@ -157,7 +155,7 @@ def _needed(
     with_esx: bool = False,
     aws_secret: str = "",
     handler_namespace: str = "",
-    acts: Impersonation | None = None,
+    acts: bool = False,
 ) -> tuple[Permission, ...]:
     return needs.permissions(
         namespace=HOME,

@@ -6,12 +6,15 @@ A rule stands once, under all conditions for which it is there, and a role is th
 from collections.abc import Iterable
 
 from haulout.app.packaging import rights
-from haulout.app.packaging.common import ACCOUNT, HOME, LABELS
+from haulout.app.packaging.common import ACCOUNT, HOME, IS_BEHIND_PROXY, LABELS, metadata
 from haulout.app.packaging.gotemplate import Inset, Noted, When, document
 from haulout.app.packaging.rights import OfInstance
 from haulout.app.workload import NAME
 from haulout.kube.access import Permission
 from haulout.kube.objects import RawObject
+from haulout.web.auth import permissions as people
+from haulout.web.auth.permissions import Impersonation
+from haulout.web.auth.settings import ACCOUNT as DASHBOARD_ACCOUNT
 
 _CREATE = ".Values.rbac.create"
 _RBAC = "rbac.authorization.k8s.io"
@@ -36,6 +39,7 @@ def templates() -> str:
     parts = [_role(None, cluster)]
     parts += [_role(namespace, _rules(its), when=_any_of(its)) for namespace, its in found.items()]
     parts += map(_of_instance, rights.of_instances())
+    parts.append(_of_dashboard())
     return f"{{{{- if {_CREATE} }}}}\n{''.join(parts)}{{{{- end }}}}\n"
 
 
@@ -91,17 +95,28 @@ def _or(conditions: Iterable[str]) -> str:
     return " ".join(["or", *(f"({it})" for it in (first, *others))]) if others else first
 
 
-def _role(namespace: str | None, rules: list[object], *, when: str = "", name: str = "") -> str:
+def _of_dashboard() -> str:
+    """Return the account that acts in the names of people whom a proxy names, and its role."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(DASHBOARD_ACCOUNT)}
+    rules: list[object] = [
+        When(f'eq .Values.dashboard.acts "{how}"', [Noted(it.why, _rule(it)) for it in people.permissions(how)])
+        for how in Impersonation
+    ]
+    both = document(account) + _role(None, rules, name=DASHBOARD_ACCOUNT, account=DASHBOARD_ACCOUNT)
+    return f"{{{{- if and ({IS_BEHIND_PROXY}) .Values.dashboard.acts }}}}\n{both}{{{{- end }}}}\n"
+
+
+def _role(namespace: str | None, rules: list[object], *, when: str = "", name: str = "", account: str = ACCOUNT) -> str:
     prefix = "" if namespace else "Cluster"
     name = name or _NAMES.get(namespace, f"{NAME}-{namespace}")
-    metadata: RawObject = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": LABELS}
-    role = {"apiVersion": f"{_RBAC}/v1", "kind": f"{prefix}Role", "metadata": metadata, "rules": rules}
+    about: RawObject = {"name": name, **({"namespace": namespace} if namespace else {}), "labels": LABELS}
+    role = {"apiVersion": f"{_RBAC}/v1", "kind": f"{prefix}Role", "metadata": about, "rules": rules}
     binding = {
         "apiVersion": f"{_RBAC}/v1",
         "kind": f"{prefix}RoleBinding",
-        "metadata": metadata,
+        "metadata": about,
         "roleRef": {"apiGroup": _RBAC, "kind": f"{prefix}Role", "name": name},
-        "subjects": [{"kind": "ServiceAccount", "name": ACCOUNT, "namespace": "{{ $.Release.Namespace }}"}],
+        "subjects": [{"kind": "ServiceAccount", "name": account, "namespace": "{{ $.Release.Namespace }}"}],
     }
     both = document(role) + document(binding)
     return f"{{{{- if {when} }}}}\n{both}{{{{- end }}}}\n" if when else both

@@ -212,10 +212,10 @@ DASHBOARD = Group(
     {
         "clusterName": text("", "How people know the cluster; the dashboard says it on every page."),
         "auth": text(
-            "",
-            "How it knows who asks: `token`, who shows one of Kubernetes; `proxy`, whom a proxy in front names. Empty:"
-            " it does not; everybody who reaches it may read, and nobody may act.",
-            choice=("", "token", "proxy"),
+            "token",
+            "How it knows who asks: `token`, who shows one of Kubernetes, as does empty; `proxy`, whom a proxy in front"
+            " names; `off`, not at all: everybody who reaches it may read, and nobody may act.",
+            choice=("token", "proxy", "off", ""),
         ),
         "proxySecret": text(
             workload.PROXY,
@@ -224,8 +224,9 @@ DASHBOARD = Group(
         ),
         "acts": text(
             "",
-            "Let people act from it, in their own names. `narrow`: the operator may do these acts for them, from"
-            " Kubernetes 1.36 on. `wide`: on any version; beware, it may then do anything in anybody's name.",
+            "With `proxy`: let people act from it, in their own names, by a ServiceAccount of its own that impersonates"
+            " them. `narrow`: for these acts only, from Kubernetes 1.36 on. `wide`: on any version; beware, that"
+            " account may do anything in anybody's name. With `token` people act with their own token, without it.",
             choice=("", "narrow", "wide"),
         ),
     },

@@ -18,6 +18,7 @@ from haulout.core.clock import Clock
 from haulout.errors import CredentialsError
 from haulout.kube.network import tls
 from haulout.kube.network.tls import ClientCertificate
+from haulout.kube.transport import Token
 
 # Half of what is left of a projected token when the kubelet replaces it (client-go, transport/token_source.go).
 _TOKEN_PERIOD = timedelta(minutes=1)
@@ -30,6 +31,11 @@ class Identity:
 
     authorization: str | None = field(default=None, repr=False)
     certificate: ClientCertificate | None = None
+
+
+def holder(token: Token) -> Identity:
+    """Return the identity of whoever holds a token: no client certificate, which would count before the token."""
+    return Identity(f"Bearer {token.value}")
 
 
 class Credentials(Protocol):

@@ -30,7 +30,7 @@ from haulout.core.clock import Clock
 from haulout.errors import CredentialsError, Unreachable
 from haulout.kube.network import failures, framing, tls, wording
 from haulout.kube.network.config import Connection
-from haulout.kube.network.credentials import Identity
+from haulout.kube.network.credentials import Identity, holder
 from haulout.kube.network.tls import ClientCertificate
 from haulout.kube.transport import Request, Response
 
@@ -68,6 +68,8 @@ class HttpTransport:
 
     async def send(self, request: Request) -> Response:
         """Send `request` and read the whole answer."""
+        if request.token is not None:
+            return await self._send_as(holder(request.token), request)
         identity = await self._connection.credentials.current()
         response = await self._send_as(identity, request)
         if response.status == _UNAUTHORIZED and (fresh := await self._refreshed(identity)):
@@ -79,6 +81,10 @@ class HttpTransport:
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator["HttpStream"]:
         """Send `request` and read the answer as it comes; leaving the context ends it."""
+        if request.token is not None:
+            async with self._stream_as(holder(request.token), request) as stream:
+                yield stream
+            return
         identity = await self._connection.credentials.current()
         async with self._stream_as(identity, request) as stream:
             fresh = await self._refreshed(identity) if stream.status == _UNAUTHORIZED else None
@@ -149,7 +155,8 @@ class HttpTransport:
     def _request_headers(self, identity: Identity, request: Request) -> CIMultiDict[str]:
         # Per request and not per session: aiohttp shows the headers of a session to the proxy, too.
         headers = CIMultiDict(request.headers)
-        if not any(name.lower().startswith("impersonate-") for name in headers):  # never half of one, half of the other
+        is_other = request.token is not None or any(name.lower().startswith("impersonate-") for name in headers)
+        if not is_other:  # never half of one, half of the other
             headers.extend(self._connection.impersonation)
         headers["Accept"] = request.accept
         headers["Accept-Encoding"] = "gzip"

@@ -17,7 +17,7 @@ from haulout.core.clock import Clock
 from haulout.errors import GarbledAnswer, KubeError, Unreachable
 from haulout.kube.network import framing, tls, wording
 from haulout.kube.network.config import Connection
-from haulout.kube.network.credentials import Identity
+from haulout.kube.network.credentials import Identity, holder
 from haulout.kube.network.plain import Answer, NotHttp, Place, asking
 from haulout.kube.network.tls import ClientCertificate
 from haulout.kube.transport import Request, Response, Transport
@@ -46,6 +46,8 @@ class LeanTransport:
 
     async def send(self, request: Request) -> Response:
         """Send `request` and read the whole answer."""
+        if request.token is not None:
+            return await self._send_as(holder(request.token), request)
         identity = await self._connection.credentials.current()
         response = await self._send_as(identity, request)
         if response.status == _UNAUTHORIZED and (fresh := await self._refreshed(identity)):
@@ -55,6 +57,10 @@ class LeanTransport:
     @asynccontextmanager
     async def stream(self, request: Request) -> AsyncGenerator["LeanStream"]:
         """Send `request` and read the answer as it comes; leaving the context ends it."""
+        if request.token is not None:
+            async with self._stream_as(holder(request.token), request) as stream:
+                yield stream
+            return
         identity = await self._connection.credentials.current()
         async with self._stream_as(identity, request) as stream:
             fresh = await self._refreshed(identity) if stream.status == _UNAUTHORIZED else None

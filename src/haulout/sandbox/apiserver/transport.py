@@ -13,14 +13,16 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+import msgspec
+
 from haulout.core.clock import Clock
 from haulout.errors import KubeError, Unreachable
-from haulout.kube.transport import Request, Response, Stream, Told
+from haulout.kube.transport import Request, Response, Stream, Token, Told
 from haulout.sandbox.apiserver.faults import Faults, LinePlan, Outcome, RequestPlan, matches
 from haulout.sandbox.apiserver.line import BrokeOff, Line, Way
 from haulout.sandbox.apiserver.rbac import User
 from haulout.sandbox.apiserver.server import Server
-from haulout.sandbox.apiserver.status import NotYet
+from haulout.sandbox.apiserver.status import NotYet, Refused, answer
 from haulout.sandbox.apiserver.store import Store
 from haulout.sandbox.apiserver.targets import Case
 from haulout.sandbox.apiserver.watch import Watch, line_of
@@ -123,7 +125,18 @@ class InProcessTransport:
         self._is_closed = True
         self.cut()
 
+    async def _exchange_for(self, token: Token, request: Request) -> Response | Watch:
+        """Ask for whoever holds a token."""
+        try:
+            user = self._server.gate.identified(f"Bearer {token.value}", now=self._clock.now())
+        except Refused as refused:
+            return answer(refused.status["code"], refused.status)
+        other = self.acting_as(user)
+        return await other._exchange(msgspec.structs.replace(request, token=None))  # noqa: SLF001 - one of its own kind
+
     async def _exchange(self, request: Request) -> Response | Watch:
+        if request.token is not None:
+            return await self._exchange_for(request.token, request)
         self._remember(request)
         plan = self.faults.for_request(request)
         line = self._line

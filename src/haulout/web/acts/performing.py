@@ -1,10 +1,11 @@
 """Does what people want done from the dashboard.
 
-    done = await performer.perform(act, user)
+    done = await performer.perform(act, caller)
 
-Whatever is written is written in the user's name: the API server decides whether they may, its webhooks are asked, and
-its audit log has both names. What is there is read in our own name, as whoever may read the dashboard sees it anyway.
-No leader is needed for any of it. Each act can be repeated: what is done already is said to be.
+Whatever is written is written in the user's name (`haulout.web.auth.delegation`): the API server decides whether they
+may, its webhooks are asked, and its audit log has their name. What is there is read in our own name, as whoever may
+read the dashboard sees it anyway. No leader is needed for any of it. Each act can be repeated: what is done already is
+said to be.
 
 What was done is in the history of the node, with the user's name, and an event. Neither is worth failing for.
 """
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from datetime import UTC, timedelta
 from http import HTTPStatus
 
-from haulout.errors import AlreadyExists, KubeError, NotFound
+from haulout.errors import AlreadyExists, KubeError, NotFound, Unauthorized
 from haulout.history.keeper import Keeper
 from haulout.history.record import Entry, Note, cut
 from haulout.kinds import hold
@@ -40,8 +41,8 @@ from haulout.web.api.asking import bad
 from haulout.web.api.commands import order, ordering
 from haulout.web.api.shapes import Act, ActKind, Done
 from haulout.web.api.source import Unanswerable
+from haulout.web.auth.delegation import Actor, Caller, Delegation
 from haulout.web.auth.powers import Powers
-from haulout.web.auth.users import User
 
 log = logging.getLogger(__name__)
 
@@ -63,16 +64,22 @@ class Deed:
 
 
 class Performer:
-    """Acts in people's names; `identity` is of this replica."""
+    """Acts as people; `identity` is of this replica, and `namespace` that of the operator."""
 
     def __init__(
-        self, client: Client, *, identity: str, configuration: Callable[[], Configuration | None] = lambda: None
+        self,
+        client: Client,
+        *,
+        namespace: str,
+        identity: str,
+        configuration: Callable[[], Configuration | None] = lambda: None,
     ) -> None:
         self._client = client
         self._identity = identity
         self._configuration = configuration
-        self._powers = Powers(client)
-        self._acts: dict[ActKind, Callable[[Act, User], Awaitable[Deed]]] = {
+        self._delegation = Delegation(client, namespace=namespace)
+        self._powers = Powers(client.clock, self._delegation)
+        self._acts: dict[ActKind, Callable[[Act, Actor], Awaitable[Deed]]] = {
             ActKind.APPROVE: self._approve,
             ActKind.HOLD: self._hold,
             ActKind.RELEASE: self._release,
@@ -80,18 +87,21 @@ class Performer:
             ActKind.CANCEL: self._cancel,
         }
 
-    async def offered(self, user: User) -> tuple[ActKind, ...]:
+    async def offered(self, caller: Caller) -> tuple[ActKind, ...]:
         """Return what somebody may do, as far as can be told beforehand."""
-        return await self._powers.of(user)
+        return await self._powers.of(caller)
 
-    async def perform(self, act: Act, user: User) -> Done:
-        """Do it in somebody's name; raises `Unanswerable`."""
+    async def perform(self, act: Act, caller: Caller) -> Done:
+        """Do it as somebody; raises `Unanswerable`."""
         checked(act)
         try:
+            user = await self._delegation.actor(caller)
             deed = await self._acts[act.act](act, user)
         except KubeError as error:
-            log.info("%s asked to %s, which was refused: %s", user.name, act.act, error)
-            raise refused(error, user=user.name) from None
+            if isinstance(error, Unauthorized):
+                self._delegation.forget()
+            log.info("%s asked to %s, which was refused: %s", caller.user.name, act.act, error)
+            raise refused(error, user=caller.user.name) from None
         if deed.what:
             log.info("%s: %s", user.name, deed.done.text, extra={"node": deed.node.name if deed.node else ""})
             await self._remember(deed, act, user)
@@ -99,12 +109,12 @@ class Performer:
 
     # What can be done
 
-    async def _start(self, act: Act, user: User) -> Deed:
+    async def _start(self, act: Act, user: Actor) -> Deed:
         """Order a NodeMaintenance; it is named like its node, so that there is one however often they ask."""
         node = await self._node(act.node)
         reason = act.reason or f"ordered by {cut(user.name, _LONGEST_SHOWN)} from the dashboard"
         try:
-            made = await user.client(self._client).create(NODE_MAINTENANCES, order(node.name, reason=reason))
+            made = await user.client.create(NODE_MAINTENANCES, order(node.name, reason=reason))
         except AlreadyExists:
             return await self._is_ordered(node)
         done = Done(text=f"Maintenance of {node.name} is ordered.", command=ordering(node.name, reason=reason))
@@ -119,10 +129,10 @@ class Performer:
             raise Unanswerable(f"{node.name} is just being given back: wait for that", HTTPStatus.CONFLICT)
         return Deed(done=Done(text=f"Maintenance of {node.name} is ordered already."))
 
-    async def _cancel(self, act: Act, user: User) -> Deed:
+    async def _cancel(self, act: Act, user: Actor) -> Deed:
         return await (self._end(act, user) if act.maintenance else self._call_off(act, user))
 
-    async def _end(self, act: Act, user: User) -> Deed:
+    async def _end(self, act: Act, user: Actor) -> Deed:
         """Delete a NodeMaintenance: the one that was seen, not another of its name."""
         command = f"kubectl delete nodemaintenance {_q(act.maintenance)}"
         try:
@@ -132,7 +142,7 @@ class Performer:
         _check_node(act, found.node)
         if found.metadata.deletion_timestamp is not None:
             return Deed(done=Done(text=f"NodeMaintenance {found.name} is ending already.", command=command))
-        await user.client(self._client).delete(NODE_MAINTENANCES, found.name, uid=found.uid)
+        await user.client.delete(NODE_MAINTENANCES, found.name, uid=found.uid)
         return Deed(
             done=Done(text=f"The maintenance of {found.node} ends: it is given back.", command=command),
             node=await self._known(found.node),
@@ -141,7 +151,7 @@ class Performer:
             event="Cancelled",
         )
 
-    async def _call_off(self, act: Act, user: User) -> Deed:
+    async def _call_off(self, act: Act, user: Actor) -> Deed:
         notice = await self._client.get(MAINTENANCE_NOTICES, act.notice)
         _check_node(act, notice.node)
         command = f"haulout notice cancel {_q(notice.name)}"
@@ -151,7 +161,7 @@ class Performer:
         if objection is not None:
             force = f"; {objection.by_force}: {command} --force" if objection.by_force else ""
             raise Unanswerable(f"notice {notice.name} {objection.why}{force}", HTTPStatus.CONFLICT)
-        await user.client(self._client).patch(MAINTENANCE_NOTICES, notice.name, said(notice, Stage.CANCELLED))
+        await user.client.patch(MAINTENANCE_NOTICES, notice.name, said(notice, Stage.CANCELLED))
         return Deed(
             done=Done(text=f"Notice {notice.name} is called off.", command=command),
             node=await self._known(notice.node),
@@ -160,7 +170,7 @@ class Performer:
             event="Cancelled",
         )
 
-    async def _approve(self, act: Act, user: User) -> Deed:
+    async def _approve(self, act: Act, user: Actor) -> Deed:
         """Set what a check waits for: what the configuration says, and nothing else."""
         node, configuration = await self._node(act.node), self._configuration()
         if configuration is None:
@@ -181,7 +191,7 @@ class Performer:
             event="Approved",
         )
 
-    async def _hold(self, act: Act, user: User) -> Deed:
+    async def _hold(self, act: Act, user: Actor) -> Deed:
         """Keep new maintenance off a node."""
         node, now = await self._node(act.node), self._client.clock.now()
         if act.until is not None and act.until <= now:
@@ -194,7 +204,7 @@ class Performer:
         text = f"{node.name} is held: no new maintenance begins on it."
         return Deed(done=Done(text=text, command=command), node=node, what="hold", result="held", event="Held")
 
-    async def _release(self, act: Act, user: User) -> Deed:
+    async def _release(self, act: Act, user: Actor) -> Deed:
         """Let maintenance begin again."""
         node = await self._node(act.node)
         command = f"haulout release {_q(node.name)}"
@@ -204,10 +214,10 @@ class Performer:
         done = Done(text=f"Maintenance may begin on {node.name} again.", command=command)
         return Deed(done=done, node=node, what="hold", result="released", event="Released")
 
-    async def _change(self, node: Node, change: RawObject, user: User) -> None:
+    async def _change(self, node: Node, change: RawObject, user: Actor) -> None:
         """Change a node, and no other of its name, whatever others change about it meanwhile."""
         about = {**change["metadata"], "uid": node.uid}
-        await user.client(self._client).patch(NODES, node.name, node_patch({"metadata": about}))
+        await user.client.patch(NODES, node.name, node_patch({"metadata": about}))
 
     # What is looked up, and remembered
 
@@ -221,7 +231,7 @@ class Performer:
         except KubeError:
             return None
 
-    async def _remember(self, deed: Deed, act: Act, user: User) -> None:
+    async def _remember(self, deed: Deed, act: Act, user: Actor) -> None:
         if deed.node is None:
             return
         now = self._client.clock.now()
@@ -244,3 +254,19 @@ def _options(act: Act) -> str:
 def _check_node(act: Act, node: str) -> None:
     if act.node and act.node != node:
         raise Unanswerable(f"it is about node {node or 'nobody knows which'}, not {act.node}", HTTPStatus.CONFLICT)
+
+
+class NoActs:
+    """Performs nothing, as on a hub: the nodes that it shows are in other clusters than the one that it runs in."""
+
+    async def offered(self, caller: Caller) -> tuple[ActKind, ...]:
+        """Return nothing."""
+        del caller
+        return ()
+
+    async def perform(self, act: Act, caller: Caller) -> Done:
+        """Refuse it."""
+        del act, caller
+        raise Unanswerable(
+            "nobody acts from the dashboard of a hub: use that of the workload cluster", HTTPStatus.FORBIDDEN
+        )

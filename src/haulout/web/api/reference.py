@@ -32,7 +32,7 @@ event streams.
   no such node or address, 502 that the leader does not answer, 503 that nobody leads or something is not known yet.
   `/summary` is answered even then, with a banner that says so.
 - Answers have an `ETag`, and are packed with gzip for those who accept that.
-- Everybody may read, and nobody may act, unless [`--dashboard-auth`](dashboard-access.md) says otherwise: then 401 says
+- It asks for [a token](dashboard-access.md), unless `--dashboard-auth` says otherwise: 401 says
   that it is not known who asks, 403 that they may not, and 429 that they ask too often.
 - Nothing is computed while nobody asks. Tiles are kept up to date while somebody looks, and for half a minute after.
 

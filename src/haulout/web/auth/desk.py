@@ -4,6 +4,7 @@ Who acts is asked more than who reads: that a page of ours asks, that it has see
 """
 
 import logging
+from dataclasses import replace
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Protocol, TypeVar
@@ -12,6 +13,7 @@ import msgspec
 from aiohttp import web
 
 from haulout.core.clock import Clock
+from haulout.kube.transport import Token
 from haulout.web.api import asking
 from haulout.web.api.answering import once
 from haulout.web.api.bodies import body_of
@@ -20,6 +22,7 @@ from haulout.web.api.shapes import Act, ActKind, AuthMode, Done, Login, Session
 from haulout.web.api.source import Unanswerable
 from haulout.web.auth import cookies, sites
 from haulout.web.auth.buckets import Buckets
+from haulout.web.auth.delegation import Caller
 from haulout.web.auth.door import Asker, Door, TooOften, address_of
 from haulout.web.auth.users import User
 from haulout.web.callers import Verdict
@@ -35,12 +38,12 @@ _FORBIDDEN = HTTPStatus.FORBIDDEN
 class Performing(Protocol):
     """Does what people want done."""
 
-    async def offered(self, user: User) -> tuple[ActKind, ...]:
+    async def offered(self, caller: Caller) -> tuple[ActKind, ...]:
         """Return what somebody may do, as far as can be told beforehand."""
         ...
 
-    async def perform(self, act: Act, user: User) -> Done:
-        """Do it in somebody's name; raises `Unanswerable`."""
+    async def perform(self, act: Act, caller: Caller) -> Done:
+        """Do it as somebody; raises `Unanswerable`."""
         ...
 
 
@@ -66,7 +69,7 @@ class Desk:
         nonce = ""
         if self._door.mode is AuthMode.PROXY and asker.is_browser and not asker.binding:
             nonce = cookies.new_nonce()
-            asker = Asker(user=asker.user, binding=nonce, is_browser=True)
+            asker = replace(asker, binding=nonce)
         response = once(await self._told(asker))
         if nonce:
             cookies.keep(request, response, cookies.NONCE, nonce)
@@ -88,7 +91,8 @@ class Desk:
         if isinstance(found, Verdict):
             raise Unanswerable(found.why, found.status)
         log.info("%s has logged in to the dashboard", found.name)
-        response = once(await self._told(Asker(user=found, binding=token, is_browser=True)))
+        asker = Asker(user=found, token=Token(token), binding=token, is_browser=True)
+        response = once(await self._told(asker))
         cookies.keep(request, response, cookies.TOKEN, token)
         return response
 
@@ -114,7 +118,7 @@ class Desk:
         if wait := self._of_user.take(asker.user.name):
             raise TooOften(f"{asker.user.name} has done too much at once: try again in {wait} s", wait)
         act = _read(await body_of(request, largest=_LARGEST), Act)
-        return once(await self._performing.perform(act, asker.user))
+        return once(await self._performing.perform(act, Caller(asker.user, asker.token)))
 
     def _check_page(self, request: web.Request) -> None:
         """Refuse pages of others, and addresses that ask too often."""
@@ -133,7 +137,7 @@ class Desk:
             user=user.name,
             groups=user.groups,
             may_read=verdict.is_allowed,
-            acts=await self._performing.offered(user),
+            acts=await self._performing.offered(Caller(user, asker.token)),
             csrf=sites.csrf(asker.binding, user.name) if asker.binding else "",
         )
 

@@ -17,6 +17,7 @@ from http import HTTPStatus
 from aiohttp import web
 
 from haulout.core.clock import Clock
+from haulout.kube.transport import Token
 from haulout.web.api.answering import problem
 from haulout.web.api.routes import ENDS_AFTER, ROOT, WHO, guarded
 from haulout.web.api.shapes import AuthMode
@@ -62,6 +63,7 @@ class Asker:
     """Who asks; with why nobody is known, if so."""
 
     user: User | None = None
+    token: Token | None = None  # that they showed; None: a proxy names them
     refusal: Verdict = NOBODY
     binding: str = ""  # what their browser has, to which acts are bound; empty: a program shows it each time
     is_browser: bool = False  # it says by itself who they are, whichever page asks
@@ -164,6 +166,7 @@ class Door:
             return Asker(refusal=found)
         return Asker(
             user=found,
+            token=Token(token),
             binding=binding,
             is_browser=bool(binding),
             passed_on=lambda: {"Authorization": f"Bearer {token}"},

@@ -1,6 +1,8 @@
-"""What the operator needs to act in people's names, and what people need to look and to act.
+"""What it takes to act in the names of people whom a proxy names, and what people need to look and to act.
 
-There are two ways to grant the first:
+Whoever shows a token acts with that, which takes no right of ours. For those whom a proxy names there is a
+ServiceAccount of its own, `haulout-dashboard`, that may impersonate people; the operator may only get its token. There
+are two ways to let that account impersonate:
 
 - narrow: only what acts from the dashboard consist of may be done in somebody's name, and in no name of a cluster
   administrator (`impersonate-on:…`, Kubernetes 1.36 and later; older servers refuse it, as they know no such verbs).
@@ -17,25 +19,30 @@ from haulout.kube.objects import RawObject
 from haulout.kube.resources import ACCESS_REVIEWS, NODES
 from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.web.auth.powers import all_writes
-from haulout.web.auth.settings import DASHBOARD
+from haulout.web.auth.settings import ACCOUNT, DASHBOARD
 
 VIEWER, ACTOR = "haulout-dashboard-viewer", "haulout-dashboard-operator"
 
-_WHY = "act in the names of people who use the dashboard"
+_WHY = "act in the names of people whom a proxy names"
 _AUTHENTICATION = "authentication.k8s.io"
 _SCOPES = "userextras/scopes.authorization.openshift.io"  # a token for less must not get more here
 _READ = ["get", "list", "watch"]
 
 
 class Impersonation(StrEnum):
-    """How the operator may act in people's names."""
+    """What the account may do in people's names."""
 
     NARROW = "narrow"
     WIDE = "wide"
 
 
+def operator_permissions(namespace: str) -> tuple[Permission, ...]:
+    """Return what the operator needs: a token of that account, and of no other."""
+    return (Permission(("create",), "", "serviceaccounts/token", namespace, _WHY, names=(ACCOUNT,)),)
+
+
 def permissions(how: Impersonation) -> tuple[Permission, ...]:
-    """Return what the operator needs for it."""
+    """Return what the account needs."""
     if how is Impersonation.WIDE:
         return (
             *(Permission(("impersonate",), "", it, None, _WHY) for it in ("users", "groups", "serviceaccounts")),

@@ -1,6 +1,7 @@
 """What somebody may do, as far as can be told beforehand: the API server is asked in their name.
 
-That also tells whether the operator may act in people's names at all. If not, nobody is offered anything.
+That also tells whether there is an account that may act for people whom a proxy names. If not, they are offered
+nothing.
 """
 
 import logging
@@ -8,14 +9,15 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any
 
-from haulout.errors import KubeError
+from haulout.core.clock import Clock
+from haulout.errors import KubeError, Unauthorized
 from haulout.kinds.notice import MAINTENANCE_NOTICES
 from haulout.kube import access
 from haulout.kube.access import Permission
-from haulout.kube.client import Client
 from haulout.kube.resources import NODES, Resource
 from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.web.api.shapes import ActKind
+from haulout.web.auth.delegation import Caller, Delegation
 from haulout.web.auth.memory import Memory
 from haulout.web.auth.users import User
 
@@ -48,18 +50,22 @@ def all_writes() -> tuple[Permission, ...]:
 class Powers:
     """Knows what people may do."""
 
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self._known: Memory[User, tuple[ActKind, ...]] = Memory(client.clock, most=_REMEMBERED)
+    def __init__(self, clock: Clock, delegation: Delegation) -> None:
+        self._delegation = delegation
+        self._known: Memory[User, tuple[ActKind, ...]] = Memory(clock, most=_REMEMBERED)
         self._complained_of = ""
 
-    async def of(self, user: User) -> tuple[ActKind, ...]:
+    async def of(self, caller: Caller) -> tuple[ActKind, ...]:
         """Return what somebody may do."""
+        user = caller.user
         if (known := self._known.get(user)) is not None:
             return known
         try:
-            refused = await access.missing(user.client(self._client), all_writes())
+            actor = await self._delegation.actor(caller)
+            refused = await access.missing(actor.client, all_writes())
         except KubeError as error:
+            if isinstance(error, Unauthorized):
+                self._delegation.forget()
             self._complain(str(error))
             return self._known.put(user, (), counts_for=_TROUBLE_COUNTS_FOR)
         self._complained_of = ""

@@ -12,6 +12,7 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 # What whoever looks must be allowed to `get`. It is no address. The dashboard's own would not do: everybody whom the
 # API server knows may get `/api/*`, by its role system:discovery.
 DASHBOARD = "/haulout/dashboard"
+ACCOUNT = "haulout-dashboard"  # the ServiceAccount that impersonates people whom a proxy names
 LOOPBACK: tuple[Network, ...] = (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
 SECRET_HEADER = "X-Haulout-Proxy-Secret"  # noqa: S105 - of the header, not of what it says
 _LEAST_SECRET = 16
@@ -32,7 +33,7 @@ class ProxySettings:
 class AccessSettings:
     """Who may use the dashboard."""
 
-    mode: AuthMode = AuthMode.OFF
+    mode: AuthMode = AuthMode.TOKEN
     proxy: ProxySettings = ProxySettings()
 
 

@@ -9,10 +9,13 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
+from haulout.errors import Forbidden
 from haulout.kinds import hold
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import DEFINITIONS, NODES
+from haulout.kube.transport import Request, Token
+from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.profiles.config import load
 from haulout.profiles.data import Data, ProfileData, write
 from haulout.profiles.plugin import DATA_ANNOTATION
@@ -22,7 +25,9 @@ from haulout.sandbox.apiserver.rbac import account_user
 from haulout.web.acts.performing import Performer
 from haulout.web.api.shapes import Act, ActKind, Done
 from haulout.web.api.source import Unanswerable
+from haulout.web.auth.delegation import LIFETIME, Caller
 from haulout.web.auth.permissions import ACTOR, Impersonation
+from haulout.web.auth.settings import ACCOUNT
 from haulout.web.auth.users import User
 from support.builders import a_node
 from support.visited import HOME, ROLLING, a_binding, a_guarded_cluster
@@ -38,11 +43,11 @@ class World:
         self.client = client
         self.admin = Client(api.transport("admin"), clock=client.clock, random=Random(2))
         found = load(ROLLING.encode(), registries(), {}, file="x").configuration
-        self.performer = Performer(client, identity="haulout-1_x", configuration=lambda: found)
+        self.performer = Performer(client, namespace=HOME, identity="haulout-1_x", configuration=lambda: found)
 
     async def act(self, act: str, user: User = OLGA, **more: Any) -> Done:
         """Do something."""
-        return await self.performer.perform(Act(act=ActKind(act), **more), user)
+        return await self.performer.perform(Act(act=ActKind(act), **more), Caller(user))
 
     async def refused(self, act: str, user: User = OLGA, **more: Any) -> tuple[HTTPStatus, str]:
         """Return how something is refused, and that nothing was written."""
@@ -252,7 +257,7 @@ async def test_service_accounts_act_in_their_own_name(clock: Clock, acts: Impers
     subject = {"kind": "ServiceAccount", "namespace": HOME, "name": "robot"}
     world.api.put(a_binding(ACTOR, subject))
     user = User.of(robot.name, groups=robot.groups, extra=robot.extra)
-    assert await world.performer.offered(user) == tuple(ActKind)
+    assert await world.performer.offered(Caller(user)) == tuple(ActKind)
     await world.act("start", user, node="n1")
     assert world.writers("nodemaintenances") == [robot.name]
 
@@ -266,8 +271,69 @@ async def test_narrow_rights_do_not_make_the_operator_an_administrator(clock: Cl
             continue
         status, why = await world.refused("start", admin, node="n1")
         assert (status, why.startswith("Haulout may not act in the name of admin")) == (HTTPStatus.FORBIDDEN, True)
-        with pytest.raises(Exception, match="impersonate-on:user-info:list"):
-            await reader.client(world.client).list(DEFINITIONS)
+        account = Client(world.api.transport(user=account_user(HOME, ACCOUNT)), clock=clock, random=Random(3))
+        with pytest.raises(Forbidden, match="impersonate-on:user-info:list"):
+            await reader.client(account).list(DEFINITIONS)
+
+
+@pytest.mark.parametrize("acts", list(Impersonation))
+async def test_the_operators_own_account_impersonates_nobody(clock: Clock, acts: Impersonation) -> None:
+    """Only the account of the dashboard does, and only for people whom a proxy names."""
+    world = await a_world(clock, acts=acts)
+    with pytest.raises(Forbidden, match="cannot impersonate"):
+        await OLGA.client(world.client).list(NODE_MAINTENANCES)
+    await world.act("start", node="n1")
+    assert world.writers("nodemaintenances") == ["olga"]
+    assert {it.request.headers[0][0] for it in requests_of(world) if it.request.headers} == {"Impersonate-User"}
+
+
+async def test_the_token_of_the_account_is_kept_for_minutes_and_then_renewed(clock: Clock) -> None:
+    world = await a_world(clock)
+    for _ in range(3):
+        await world.act("hold", node="n1")
+        await world.act("release", node="n1")
+    assert len(asked_for_tokens(world)) == 1
+    await clock.sleep(LIFETIME)
+    await world.act("hold", node="n1")
+    assert len(asked_for_tokens(world)) == 2
+
+
+async def test_an_account_that_was_made_anew_is_known_at_the_second_try(clock: Clock) -> None:
+    world = await a_world(clock)
+    await world.act("hold", node="n1")
+    account = world.api.get("serviceaccounts", ACCOUNT, HOME)
+    world.api.remove("serviceaccounts", ACCOUNT, HOME)
+    world.api.put({**account, "metadata": {"name": ACCOUNT, "namespace": HOME, "uid": "another"}})
+    assert (await world.refused("release", node="n1"))[0] is HTTPStatus.UNAUTHORIZED
+    await world.act("release", node="n1")
+
+
+async def test_a_missing_account_is_named_with_the_command_that_prints_it(clock: Clock) -> None:
+    world = await a_world(clock)
+    world.api.remove("serviceaccounts", ACCOUNT, HOME)
+    status, why = await world.refused("start", node="n1")
+    assert (status, f"ServiceAccount {HOME}/{ACCOUNT}" in why) == (HTTPStatus.FORBIDDEN, True)
+    assert "`haulout manifests --dashboard-auth proxy --dashboard-acts narrow` prints both" in why
+    assert await world.performer.offered(Caller(OLGA)) == ()
+
+
+async def test_no_repr_shows_the_token_of_somebody(clock: Clock) -> None:
+    world = await a_world(clock)
+    world.api.give_token("s3cret", account_user(HOME, "robot"))
+    caller = Caller(User.of("robot"), Token("s3cret"))
+    request = Request(method="GET", path="/", token=caller.token)
+    assert "s3cret" not in f"{caller!r} {request!r}"
+
+
+def requests_of(world: World) -> list[Any]:
+    """Return what the operator's transport has sent."""
+    found: list[Any] = world.client.transport.requests  # type: ignore[attr-defined] # of the sandbox
+    return found
+
+
+def asked_for_tokens(world: World) -> list[Any]:
+    """Return its requests for tokens."""
+    return [it for it in requests_of(world) if it.request.path.endswith("/token")]
 
 
 async def test_who_has_a_token_for_less_gets_no_more(clock: Clock) -> None:

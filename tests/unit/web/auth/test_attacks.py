@@ -81,18 +81,31 @@ async def test_everybody_does_what_their_role_says(tmp_path: Path) -> None:
         assert (done.status, done.body["text"]) == (200, "Maintenance of n1 is ordered.")
 
 
-@pytest.mark.parametrize("acts", [Impersonation.WIDE, None])
-async def test_an_operator_that_may_not_act_in_peoples_names_says_so(
+async def test_who_shows_a_token_acts_with_it_and_the_operator_needs_no_right_for_that(tmp_path: Path) -> None:
+    async with visited(tmp_path, acts=None) as place:
+        offered = (await place.ask("/session", token="olga")).body["acts"]
+        assert offered == ["approve", "hold", "release", "start", "cancel"]
+        assert (await place.act("olga", **START)).status == 200
+        assert next(it.who for it in place.api.history if it.kind.plural == "nodemaintenances") == "olga"
+
+
+@pytest.mark.parametrize("acts", [Impersonation.NARROW, Impersonation.WIDE, None])
+async def test_whom_a_proxy_names_acts_only_where_there_is_an_account_for_it(
     tmp_path: Path, acts: Impersonation | None
 ) -> None:
-    async with visited(tmp_path, acts=acts) as place:
-        offered = (await place.ask("/session", token="olga")).body.get("acts", [])
-        answer = await place.act("olga", **START)
+    secret = tmp_path / "secret"
+    secret.write_text("correct horse battery\n", encoding="utf-8")
+    olga = {"X-Forwarded-User": "olga", "X-Haulout-Proxy-Secret": "correct horse battery", **OUR_PAGE}
+    async with visited(tmp_path, AuthMode.PROXY, proxy=ProxySettings(secret_file=secret), acts=acts) as place:
+        session = await place.ask("/session", headers=olga)
+        cookie = session.headers["Set-Cookie"].partition(";")[0]
+        proven = {**olga, "Cookie": cookie, "X-Haulout-Csrf": session.body["csrf"]}
+        answer = await place.act("", headers=proven, **START)
         if acts is not None:
-            assert (answer.status, offered) == (200, ["approve", "hold", "release", "start", "cancel"])
+            assert (answer.status, len(session.body["acts"])) == (200, 5)
             return
-        assert (answer.status, offered) == (403, [])
-        assert "`haulout manifests --dashboard-acts` prints what to grant" in answer.error
+        assert (answer.status, session.body.get("acts", [])) == (403, [])
+        assert "haulout manifests --dashboard-auth proxy --dashboard-acts narrow" in answer.error
         await assert_nothing_was_done(place)
 
 

@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
+from haulout.cli import operate, operate_hub, play
 from haulout.cli.entry import main
 from haulout.cli.token import kept, shown
 from haulout.core.clock import Clock
 from haulout.errors import UsageError
+from haulout.web.api.shapes import AuthMode
 from haulout.web.auth import sites
 from haulout.web.auth.buckets import Buckets
 from haulout.web.auth.cookies import TOKEN
@@ -128,6 +130,37 @@ def test_options_that_make_no_sense_are_refused_at_once(
     with pytest.raises(SystemExit) as exited:
         main(["run", *given])
     assert (exited.value.code, said in " ".join(capsys.readouterr().err.split())) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("command", "wanted"),
+    [
+        (["run"], AuthMode.TOKEN),
+        (["run", "--mode", "management"], AuthMode.TOKEN),
+        (["maintenance-controller"], AuthMode.TOKEN),
+        (["runtime-extension-maintenance-controller"], AuthMode.TOKEN),
+        (["run", "--sandbox"], AuthMode.OFF),
+        (["run", "--dashboard-auth", "off"], AuthMode.OFF),
+        (["maintenance-controller", "-dashboard-auth=off"], AuthMode.OFF),
+        (["runtime-extension-maintenance-controller", "-dashboard-auth", "off"], AuthMode.OFF),
+    ],
+)
+def test_the_dashboard_asks_for_a_token_unless_that_is_turned_off(
+    monkeypatch: pytest.MonkeyPatch, command: list[str], wanted: AuthMode
+) -> None:
+    modes: list[AuthMode] = []
+    for module, name in ((operate, "operate"), (operate_hub, "operate_hub")):
+        monkeypatch.setattr(module, name, lambda wishes, **_: modes.append(wishes.access.mode))
+    monkeypatch.setattr(play, "play", lambda *_, access, **__: modes.append(access.mode))
+    with pytest.raises(SystemExit):
+        main(command)
+    assert modes == [wanted]
+
+
+def test_an_access_that_a_drop_in_command_does_not_know_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["maintenance-controller", "-dashboard-auth=proxy"])
+    assert "-dashboard-auth: expected token or off, found 'proxy'" in capsys.readouterr().err
 
 
 def test_commands_show_the_token_of_their_environment() -> None:
