@@ -122,6 +122,7 @@ def _as_installed(kubeconfig: str) -> Iterator[tuple["subprocess.Popen[bytes]", 
     health, metrics = _free_port(), _free_port()
     ports = ["--health-port", str(health), "--metrics-port", str(metrics)]
     command = [sys.executable, "-m", "haulout", "run", "--kubeconfig", kubeconfig, "--webhook", "self", *ports]
+    command += ["--dashboard-auth", "off"]
     with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL) as process:
         try:
             yield process, health

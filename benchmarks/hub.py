@@ -137,7 +137,7 @@ def _hub(kubeconfig: str) -> Iterator[tuple["subprocess.Popen[bytes]", int]]:
     with socket.create_server((_LOCAL, 0)) as free:
         port: int = free.getsockname()[1]
     command = [sys.executable, "-m", "haulout", "run", "--mode", "management", "--kubeconfig", kubeconfig]
-    command += ["--namespace", _HOME, "--metrics-port", str(port)]
+    command += ["--namespace", _HOME, "--metrics-port", str(port), "--dashboard-auth", "off"]
     with subprocess.Popen(command, env=ENVIRONMENT, stderr=subprocess.DEVNULL) as process:
         try:
             yield process, port

@@ -322,6 +322,19 @@ def test_an_upgrade_brings_definitions_and_features_and_another_takes_them_back(
     assert cleared(site) == before
 
 
+def test_an_upgrade_closes_what_is_closed_by_default(site: Site, before: set[str]) -> None:
+    site.helm("install", RELEASE, str(PREVIOUS), "--create-namespace", values={"crds": {"keep": False}})
+    site.helm("upgrade", RELEASE, str(CHART), "--reset-then-reuse-values")
+    deployed(site, 2)
+    container, _ = in_force(site)
+    assert "--dashboard-auth=token" in container["args"]
+    operator = "--as=system:serviceaccount:haulout:haulout"
+    for question in (("create", "namespaces"), ("delete", "pods", "-A"), ("impersonate", "users")):
+        done = site.control_plane.kubectl("auth", "can-i", *question, operator, check=False)
+        assert done.stdout.strip() == "no", question
+    assert cleared(site) == before
+
+
 def test_what_the_operator_wrote_outlives_an_upgrade(site: Site, before: set[str]) -> None:
     """The authorities of the webhook's certificate: without them no NodeMaintenance could be created."""
     values = {"crds": {"keep": False}}

@@ -5,15 +5,20 @@ import json
 import tarfile
 from datetime import datetime
 from pathlib import Path
+from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from haulout.cli.gathering import packing
-from haulout.cli.gathering.collecting import Piece
+from haulout.cli.gathering.collecting import Collector, Piece, Wanted
 from haulout.cli.gathering.redaction import redacted
+from haulout.core.clock import Clock
+from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.profiles.plugins.registry import registries
+from support.scripted import ScriptedTransport, answer
 
 NOW = datetime.fromisoformat("2026-11-16T03:00:00+00:00")
 SECRET = "hunter2-xyzzy"
@@ -114,3 +119,19 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(Exception, match="file"):
         packing.written([Piece("x", b"")], tmp_path / "file")
+
+
+async def test_operators_are_asked_with_the_token_of_whoever_gathers_and_their_logs_without(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API server keeps `Authorization` to itself, and passes cookies on."""
+    monkeypatch.setenv("HAULOUT_TOKEN", "abc")
+    transport = ScriptedTransport([answer({})] * 7)
+    session = SimpleNamespace(client=Client(transport, clock=clock, random=Random(0)))
+    collector = Collector(session, Wanted(), registries())  # type: ignore[arg-type] # nothing else of it is used
+    pod = {"metadata": {"name": "haulout-1", "namespace": "haulout"}}
+    found = [it.path async for it in collector._said_by(pod)]
+    assert len(found) == 7
+    shown = {it.path.partition("/haulout-1")[2]: it.headers for it in transport.requests}
+    assert shown["%3A8080/proxy/api/v2/summary"] == (("Cookie", "haulout-token=abc"),)
+    assert shown["/log"] == ()

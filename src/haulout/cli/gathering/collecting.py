@@ -3,6 +3,7 @@
 An archive with gaps that are explained is worth more than none. So only a cluster that does not answer at all ends it.
 """
 
+import os
 import re
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,7 @@ from haulout import __version__
 from haulout.cli import report
 from haulout.cli.connect import Session
 from haulout.cli.gathering.redaction import redacted
+from haulout.cli.token import kept
 from haulout.core.redaction import redact
 from haulout.errors import ApiError, HauloutError, NotFound
 from haulout.history.record import MAINTENANCE_RECORDS
@@ -31,6 +33,7 @@ from haulout.web import info
 OPERATORS = "app.kubernetes.io/name=haulout"
 SOURCE = "haulout/haulout"
 _LARGEST_LOG = 16 << 20
+_Pairs = tuple[tuple[str, str], ...]
 _ASKED = ("api/v2/summary", "api/v2/health", "api/v2/configuration", "api/v1/info", "metrics")
 _OUR_KINDS = {it.kind for it in (NODE_MAINTENANCES, MAINTENANCE_NOTICES, MAINTENANCE_RECORDS, MACHINE_MAINTENANCES)}
 _OUR_GROUPS = re.compile(r"(^|\.)(medik8s\.io|haulout\.dev|managed\.openshift\.io)$")
@@ -133,7 +136,8 @@ class Collector:
                 yield Piece(f"operator/{namespace}/logs/{name}{which}.log", redact(text).encode())
         for address in _ASKED:
             path = f"{PODS.path(f'{name}:{info.PORT}', namespace=namespace, subresource='proxy')}/{address}"
-            text = await self._text(path, (), doing=f"asking {name} for {address}")
+            cookie = tuple(kept(os.environ).items())
+            text = await self._text(path, (), headers=cookie, doing=f"asking {name} for {address}")
             if text:
                 file = address.replace("/", "-") + ("" if address == "metrics" else ".json")
                 yield Piece(f"operator/{namespace}/answers/{name}/{file}", redact(text).encode())
@@ -160,9 +164,10 @@ class Collector:
         return [redacted({**kind, **it}, self.registries) for it in page.items]
 
     async def _text(
-        self, path: str, query: tuple[tuple[str, str], ...], *, doing: str, is_optional: bool = False
+        self, path: str, query: _Pairs, *, headers: _Pairs = (), doing: str, is_optional: bool = False
     ) -> str:
-        request = Request(method="GET", path=path, query=query, accept="*/*", timeout=timedelta(seconds=20))
+        within = timedelta(seconds=20)
+        request = Request(method="GET", path=path, query=query, headers=headers, accept="*/*", timeout=within)
         try:
             response = await self.session.client.request(request, doing=doing)
         except HauloutError as error:
