@@ -30,7 +30,8 @@ class Dashboard:
 
     def cluster(self, key: str) -> Any:
         """Return what is told of a cluster."""
-        tiles = json.loads(self._shell.run(f"curl -sS {self._address}"))["clusters"]
+        command = f'curl -sS -H "Authorization: Bearer $HAULOUT_TOKEN" {self._address}'
+        tiles = json.loads(self._shell.run(command))["clusters"]
         return next(it for it in tiles if it["key"] == key)
 
     def active(self, key: str) -> Any:
