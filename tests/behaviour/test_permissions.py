@@ -251,6 +251,7 @@ async def test_a_policy_that_deletes_pods_names_the_right_that_it_lacks_and_goes
         assert [it for it in cluster.all("pods") if it.startswith("shop/on-n1")]
         await cluster.grant(*rights(None, pod_deletion=True))
         await succeeded(cluster)
+        await over(cluster)
 
 
 async def test_a_namespace_of_leases_that_is_not_there_is_named_with_the_remedy(a_cluster: Plans) -> None:
@@ -268,6 +269,7 @@ async def test_a_namespace_of_leases_that_is_not_there_is_named_with_the_remedy(
         assert "unschedulable" not in cluster.get("nodes", "n1")["spec"]
         await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "absent-leases"}})
         await succeeded(cluster)
+        await over(cluster)
         await cluster.delete("namespaces", "absent-leases")
 
 
