@@ -25,6 +25,7 @@ from haulout.web.api.routes import Answerer, add_routes
 from haulout.web.api.shapes import Banner, Level, Mode, Summary
 from haulout.web.auth.desk import Desk
 from haulout.web.auth.door import Door
+from haulout.web.auth.replicas import Replicas
 from haulout.web.auth.settings import AccessSettings
 from haulout.web.callers import Callers
 from haulout.web.guarded import GuardedMetrics
@@ -104,7 +105,12 @@ async def exposed(
         last_resort=partial(_nobody_answers, is_hub=lease == EXTENSION_LEASE, now=client.clock.now),
     )
     vitals.count_viewers(lambda: answerer.turnstile.inside)
-    door = Door(access or AccessSettings(), callers=Callers(client), clock=client.clock)
+    door = Door(
+        access or AccessSettings(),
+        callers=Callers(client),
+        replicas=Replicas(client, namespace=namespace, identity=identity),
+        clock=client.clock,
+    )
     performer = Performer(client, namespace=namespace, identity=identity, configuration=partial(_configuration, vitals))
     desk = Desk(door, NoActs() if lease == EXTENSION_LEASE else performer, clock=client.clock)
 

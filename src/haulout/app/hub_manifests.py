@@ -13,6 +13,7 @@ from haulout.kube.access import Permission
 from haulout.kube.namespaces import PodSecurity, namespace
 from haulout.kube.objects import RawObject
 from haulout.web import callers, health, info
+from haulout.web.auth import replicas
 
 NAME = "haulout-hub"
 METAL3_FLAG = "--enable-metal3-maintenance"
@@ -35,7 +36,8 @@ class HubInstallation:
 
 def needed(namespace: str, *, with_metal3: bool = False) -> tuple[Permission, ...]:
     """Return what a hub that lives in `namespace` must be allowed to do; each thing once."""
-    return access.lean((*hub.permissions(namespace=namespace, with_metal3=with_metal3), *callers.permissions()))
+    of_hub = hub.permissions(namespace=namespace, with_metal3=with_metal3)
+    return access.lean((*of_hub, *callers.permissions(), *replicas.permissions(namespace)))
 
 
 def everything(wanted: HubInstallation) -> list[RawObject]:

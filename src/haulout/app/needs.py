@@ -33,6 +33,7 @@ from haulout.profiles import permissions as profiles
 from haulout.profiles.model import Configuration
 from haulout.web import callers, registration
 from haulout.web.auth import permissions as people
+from haulout.web.auth import replicas
 
 
 def permissions(  # noqa: PLR0913 - what installations may differ in
@@ -77,6 +78,7 @@ def permissions(  # noqa: PLR0913 - what installations may differ in
             Permission(("create", "patch"), "events.k8s.io", "events", "default", "tell people by events"),
             Permission(("get",), "", "namespaces", None, "tell of itself by events", names=(namespace,)),
             *of_profiles(configuration, namespace=namespace),
+            *replicas.permissions(namespace),
             *(machines.permissions() if with_machines else ()),
             *(kubernikus.permissions(kubernikus_settings) if kubernikus_settings else ()),
             *(esx.permissions() if with_esx else ()),

@@ -1,7 +1,8 @@
 """Who calls, and whether they may: the API server is asked about both, as it would decide about a call to itself.
 
 A token is looked up by a TokenReview, and what its holder may do by a SubjectAccessReview. The answers are remembered
-for a short while, under a digest of the token: Prometheus calls every few seconds, and so does who guesses.
+for a short while, under a digest of the token: Prometheus calls every few seconds, and so does who guesses. Valid and
+wrong tokens are remembered apart, so that no number of wrong ones makes a valid one forgotten.
 """
 
 import asyncio
@@ -29,6 +30,8 @@ log = logging.getLogger(__name__)
 _YES_COUNTS_FOR = timedelta(minutes=1)
 _NO_COUNTS_FOR = timedelta(seconds=10)
 _REMEMBERED = 1000
+_VALID_LATELY = timedelta(hours=12)  # as long as a browser keeps a token
+_REMEMBERED_AS_VALID = 10_000
 _QUESTIONS_AT_ONCE = 4
 _BEARER = "bearer "
 
@@ -51,9 +54,12 @@ class Callers:
 
     def __init__(self, client: Client) -> None:
         self._client = client
-        self._holders: Memory[bytes, User | Verdict] = Memory(client.clock, most=_REMEMBERED)
+        self._users: Memory[bytes, User] = Memory(client.clock, most=_REMEMBERED)
+        self._refused: Memory[bytes, Verdict] = Memory(client.clock, most=_REMEMBERED)
+        self._valid_lately: Memory[bytes, bool] = Memory(client.clock, most=_REMEMBERED_AS_VALID)
         self._verdicts: Memory[tuple[User, str], Verdict] = Memory(client.clock, most=_REMEMBERED)
-        self._questions = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
+        self._token_reviews = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
+        self._access_reviews = asyncio.Semaphore(_QUESTIONS_AT_ONCE)
 
     async def may_get(self, path: str, *, authorization: str) -> Verdict:
         """Return whether whoever sent this header may read a path that is no resource, such as `/metrics`."""
@@ -63,30 +69,38 @@ class Callers:
         found = await self.holder(token)
         return found if isinstance(found, Verdict) else await self.may_read(path, found)
 
-    def is_remembered(self, token: str) -> bool:
-        """Tell whether the API server need not be asked whose a token is."""
-        return self._holders.get(_digest(token)) is not None
+    def is_known(self, token: str) -> bool:
+        """Tell whether a token is remembered, or was valid in the last hours: it is not a new guess."""
+        key = _digest(token)
+        return self._remembered(key) is not None or self._valid_lately.get(key) is not None
 
     async def holder(self, token: str) -> User | Verdict:
         """Return whose a token is, or how they are refused."""
         key = _digest(token)
-        if (found := self._holders.get(key)) is not None:
+        if (found := self._remembered(key)) is not None:
             return found
-        async with self._questions:
-            if (found := self._holders.get(key)) is not None:  # asked by somebody else meanwhile
+        async with self._token_reviews:
+            if (found := self._remembered(key)) is not None:  # asked by somebody else meanwhile
                 return found
             try:
                 found = await self._holder(token)
             except KubeError as error:
                 return _unknown("who somebody is", error)
-        return self._holders.put(key, found, counts_for=_YES_COUNTS_FOR if isinstance(found, User) else _NO_COUNTS_FOR)
+        if isinstance(found, Verdict):
+            self._valid_lately.forget(key)
+            return self._refused.put(key, found, counts_for=_NO_COUNTS_FOR)
+        self._valid_lately.put(key, value=True, counts_for=_VALID_LATELY)
+        return self._users.put(key, found, counts_for=_YES_COUNTS_FOR)
+
+    def _remembered(self, key: bytes) -> User | Verdict | None:
+        return self._users.get(key) or self._refused.get(key)
 
     async def may_read(self, path: str, user: User) -> Verdict:
         """Return whether somebody may read a path that is no resource."""
         key = user, path
         if (verdict := self._verdicts.get(key)) is not None:
             return verdict
-        async with self._questions:
+        async with self._access_reviews:
             if (verdict := self._verdicts.get(key)) is not None:
                 return verdict
             try:
@@ -98,7 +112,7 @@ class Callers:
     @property
     def remembered(self) -> int:
         """How many answers are remembered."""
-        return len(self._holders) + len(self._verdicts)
+        return len(self._users) + len(self._refused) + len(self._verdicts)
 
     async def _holder(self, token: str) -> User | Verdict:
         found = await self._review(TOKEN_REVIEWS, {"token": token}, "whose a token is")

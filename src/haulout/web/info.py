@@ -32,7 +32,9 @@ log = logging.getLogger(__name__)
 
 PORT = 8080
 INFO = "/api/v1/info"
-FORWARDED = "X-Haulout-Forwarded"  # a follower asked: whoever is asked does not ask on
+# A follower asked, for the client of this address: whoever is asked does not ask on. Anybody can send it; the address
+# counts only from replicas (`haulout.web.auth.replicas`).
+FORWARDED = "X-Haulout-Forwarded"
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,8 @@ class InfoServer:
         if FORWARDED in request.headers:
             return _error("this replica was asked as the leader, and does not lead")
         try:
-            return _json(await self._leader.info(request.get(PASSED_ON, NOTHING_PASSED_ON).headers()))
+            passed_on = request.get(PASSED_ON, NOTHING_PASSED_ON).headers()
+            return _json(await self._leader.info({**passed_on, FORWARDED: request.remote or "unknown"}))
         except HauloutError as error:
             log.debug("the leader cannot be asked: %s", error)
             return _error(str(error))

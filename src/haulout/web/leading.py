@@ -71,7 +71,7 @@ class LeaseLeader:
         try:
             async with (
                 aiohttp.ClientSession(trust_env=False) as session,
-                session.get(url, headers={**headers, FORWARDED: "1"}, allow_redirects=False) as answer,
+                session.get(url, headers={FORWARDED: "unknown", **headers}, allow_redirects=False) as answer,
             ):
                 body = bytearray()
                 async for chunk in answer.content.iter_chunked(_PIECE):

@@ -33,6 +33,7 @@ log = logging.getLogger(__name__)
 
 ROOT = "/api/v2"
 WHO = web.RequestKey("who", str)  # asks, where that is known
+CLIENT = web.RequestKey("client", str)  # the address that a request counts for; behind a follower, the one it names
 ENDS_AFTER = web.RequestKey("ends_after", timedelta)  # how long a stream lasts before they are to ask anew
 
 _LARGEST_EDIT = 1 << 20
@@ -260,8 +261,8 @@ def guarded(
 
 
 def _address(request: web.Request) -> str:
-    """Return who asks: behind a follower, that is whom the follower names. An Ingress has one address for all."""
-    return request.get(WHO) or f"{request.remote} {request.headers.get(FORWARDED, '')}"
+    """Return who asks: a user, or else an address. An Ingress has one address for all."""
+    return request.get(WHO) or request.get(CLIENT) or request.remote or "unknown"
 
 
 def _no_node(name: str) -> Unanswerable:

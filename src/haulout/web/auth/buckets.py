@@ -38,3 +38,8 @@ class Buckets:
         if len(self._full_at) > self._most:
             self._full_at.popitem(last=False)
         return 0
+
+    def give_back(self, key: str) -> None:
+        """Put back one that was taken."""
+        if key in self._full_at:
+            self._full_at[key] -= self._refill

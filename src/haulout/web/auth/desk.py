@@ -23,7 +23,8 @@ from haulout.web.api.source import Unanswerable
 from haulout.web.auth import cookies, sites
 from haulout.web.auth.buckets import Buckets
 from haulout.web.auth.delegation import Caller
-from haulout.web.auth.door import Asker, Door, TooOften, address_of
+from haulout.web.auth.door import Asker, Door
+from haulout.web.auth.rate_limits import TooOften
 from haulout.web.auth.users import User
 from haulout.web.callers import Verdict
 
@@ -53,7 +54,6 @@ class Desk:
     def __init__(self, door: Door, performing: Performing, *, clock: Clock) -> None:
         self._door = door
         self._performing = performing
-        self._from_address = Buckets(clock, burst=60, refill=timedelta(seconds=1))
         self._of_user = Buckets(clock, burst=30, refill=timedelta(seconds=2))
 
     def add_routes(self, app: web.Application) -> None:
@@ -64,7 +64,6 @@ class Desk:
         app.router.add_post(f"{ROOT}/acts", guarded(self._act))
 
     async def _session(self, request: web.Request) -> web.StreamResponse:
-        self._door.check_pace(request)
         asker = await self._door.asker(request)
         nonce = ""
         if self._door.mode is AuthMode.PROXY and asker.is_browser and not asker.binding:
@@ -76,7 +75,7 @@ class Desk:
         return response
 
     async def _log_in(self, request: web.Request) -> web.StreamResponse:
-        self._check_page(request)
+        _check_page(request)
         if self._door.mode is not AuthMode.TOKEN:
             raise Unanswerable(f"nobody logs in here: the dashboard runs with --dashboard-auth={self._door.mode}")
         if sites.is_in_the_clear(request.headers):
@@ -90,6 +89,7 @@ class Desk:
         found = await self._door.holder(token, request)
         if isinstance(found, Verdict):
             raise Unanswerable(found.why, found.status)
+        self._check_pace(found)
         log.info("%s has logged in to the dashboard", found.name)
         asker = Asker(user=found, token=Token(token), binding=token, is_browser=True)
         response = once(await self._told(asker))
@@ -97,14 +97,14 @@ class Desk:
         return response
 
     async def _log_out(self, request: web.Request) -> web.StreamResponse:
-        self._check_page(request)
+        _check_page(request)
         response = once(Session(mode=self._door.mode, may_read=self._door.mode is AuthMode.OFF))
         for name in (cookies.TOKEN, cookies.NONCE):
             cookies.drop(request, response, name)
         return response
 
     async def _act(self, request: web.Request) -> web.StreamResponse:
-        self._check_page(request)
+        _check_page(request)
         if self._door.mode is AuthMode.OFF:
             raise Unanswerable("nobody may act here: the dashboard runs with --dashboard-auth=off", _FORBIDDEN)
         asker = await self._door.asker(request)
@@ -115,17 +115,13 @@ class Desk:
         verdict = await self._door.may_read(asker)
         if not verdict.is_allowed:  # else they could try out what there is
             raise Unanswerable(verdict.why, verdict.status)
-        if wait := self._of_user.take(asker.user.name):
-            raise TooOften(f"{asker.user.name} has done too much at once: try again in {wait} s", wait)
+        self._check_pace(asker.user)
         act = _read(await body_of(request, largest=_LARGEST), Act)
         return once(await self._performing.perform(act, Caller(asker.user, asker.token)))
 
-    def _check_page(self, request: web.Request) -> None:
-        """Refuse pages of others, and addresses that ask too often."""
-        if wait := self._from_address.take(address_of(request)):
-            raise TooOften(f"too much at once from your address: try again in {wait} s", wait)
-        if not sites.is_ours(request.headers):
-            raise Unanswerable("a page of another site asks for this, which is not done", _FORBIDDEN)
+    def _check_pace(self, user: User) -> None:
+        if wait := self._of_user.take(user.name):
+            raise TooOften(f"{user.name} has done too much at once: try again in {wait} s", wait)
 
     async def _told(self, asker: Asker) -> Session:
         mode, user = self._door.mode, asker.user
@@ -140,6 +136,12 @@ class Desk:
             acts=await self._performing.offered(Caller(user, asker.token)),
             csrf=sites.csrf(asker.binding, user.name) if asker.binding else "",
         )
+
+
+def _check_page(request: web.Request) -> None:
+    """Refuse pages of others."""
+    if not sites.is_ours(request.headers):
+        raise Unanswerable("a page of another site asks for this, which is not done", _FORBIDDEN)
 
 
 def _check_proof(request: web.Request, asker: Asker, user: User) -> None:

@@ -5,8 +5,8 @@
     proxy    whom a proxy in front names; programs, and other replicas, may show a token, too
 
 What is not meant for everybody is for nobody until the API server says that they may get it. Whoever tries one wrong
-token after the other waits, and so does whoever asks too often. The door knows nothing by itself: it can be asked at
-any replica.
+token after the other waits, and so does whoever asks too often (`haulout.web.auth.rate_limits`). The door knows nothing
+by itself: it can be asked at any replica.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,12 +19,13 @@ from aiohttp import web
 from haulout.core.clock import Clock
 from haulout.kube.transport import Token
 from haulout.web.api.answering import problem
-from haulout.web.api.routes import ENDS_AFTER, ROOT, WHO, guarded
+from haulout.web.api.routes import CLIENT, ENDS_AFTER, ROOT, WHO, guarded
 from haulout.web.api.shapes import AuthMode
-from haulout.web.api.source import Unanswerable
 from haulout.web.auth import cookies
-from haulout.web.auth.buckets import Buckets
+from haulout.web.auth.addresses import canonical_address, rate_limit_key
 from haulout.web.auth.proxies import Proxies
+from haulout.web.auth.rate_limits import RateLimits, ReviewLimits, too_many_wrong_tokens
+from haulout.web.auth.replicas import Replicas
 from haulout.web.auth.settings import DASHBOARD, AccessSettings
 from haulout.web.auth.users import User
 from haulout.web.callers import Callers, Verdict, bearer
@@ -46,7 +47,6 @@ OPEN = frozenset(
         f"{ROOT}/acts",
     }
 )
-ANYBODY = ""  # all together
 
 _JUDGED_AGAIN_AFTER = timedelta(minutes=10)  # whoever looks on
 _UNKNOWN = {
@@ -70,27 +70,27 @@ class Asker:
     passed_on: Callable[[], Mapping[str, str]] = dict  # with what another replica is told who they are
 
 
-class TooOften(Unanswerable):
-    """Somebody is to wait."""
-
-    def __init__(self, text: str, seconds: int) -> None:
-        super().__init__(text, HTTPStatus.TOO_MANY_REQUESTS, retry_after=timedelta(seconds=seconds))
-
-
 class Door:
     """Lets in those who may."""
 
-    def __init__(self, settings: AccessSettings, *, callers: Callers, clock: Clock) -> None:
+    def __init__(self, settings: AccessSettings, *, callers: Callers, replicas: Replicas, clock: Clock) -> None:
         self.mode = settings.mode
         self.callers = callers
+        self._replicas = replicas
         self._proxies = Proxies(settings.proxy) if settings.mode is AuthMode.PROXY else None
-        self._asked = Buckets(clock, burst=600, refill=timedelta(milliseconds=20))
-        self._asked_by_all = Buckets(clock, burst=3000, refill=timedelta(milliseconds=4))
-        self._failed = Buckets(clock, burst=10, refill=timedelta(seconds=6))
-        self._failed_by_all = Buckets(clock, burst=100, refill=timedelta(milliseconds=200))
+        self._limits = RateLimits(clock)
+        self._reviews = ReviewLimits(clock)
 
     async def asker(self, request: web.Request) -> Asker:
-        """Return who asks; raises `TooOften`."""
+        """Return who asks, and count the request as theirs; raises `TooOften`."""
+        asker = await self._identify(request)
+        if asker.user is None:
+            self._limits.check_anonymous(await self._address(request))
+        else:
+            self._limits.check_user(asker.user.name)
+        return asker
+
+    async def _identify(self, request: web.Request) -> Asker:
         if self.mode is AuthMode.OFF:
             return Asker()
         if self._proxies is not None:
@@ -110,15 +110,18 @@ class Door:
 
     async def holder(self, token: str, request: web.Request) -> User | Verdict:
         """Return whose a token is, or how they are refused; raises `TooOften`."""
-        if self.callers.is_remembered(token):
+        if self.callers.is_known(token):
             return await self.callers.holder(token)
-        address = address_of(request)
-        if wait := self._failed.wait(address) or self._failed_by_all.wait(ANYBODY):
-            raise TooOften(f"too many wrong tokens: try again in {wait} s", wait)
+        address = await self._address(request)
+        if wait := self._reviews.take(address):
+            async with self._reviews.turn(address):
+                found = await self.callers.holder(token)
+            if _is_wrong(found):
+                raise too_many_wrong_tokens(wait)
+            return found
         found = await self.callers.holder(token)
-        if isinstance(found, Verdict) and found.status is HTTPStatus.UNAUTHORIZED:
-            self._failed.take(address)
-            self._failed_by_all.take(ANYBODY)
+        if not _is_wrong(found):
+            self._reviews.give_back(address)
         return found
 
     async def may_read(self, asker: Asker) -> Verdict:
@@ -126,12 +129,6 @@ class Door:
         if self.mode is AuthMode.OFF:
             return Verdict(HTTPStatus.OK)
         return asker.refusal if asker.user is None else await self.callers.may_read(DASHBOARD, asker.user)
-
-    def check_pace(self, request: web.Request) -> None:
-        """Raise `TooOften` for who asks again and again."""
-        key = f"{request.remote} {request.headers.get(FORWARDED, '')[:64]}"
-        if wait := self._asked.take(key) or self._asked_by_all.take(ANYBODY):
-            raise TooOften(f"too many requests: try again in {wait} s", wait)
 
     def add_to(self, app: web.Application) -> None:
         """Stand before all that is served."""
@@ -146,10 +143,10 @@ class Door:
         app.middlewares.append(guard)
 
     async def _let_in(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        self.check_pace(request)
+        asker = await self.asker(request)
+        request[CLIENT] = await self._address(request)
         if self.mode is AuthMode.OFF:
             return await handler(request)
-        asker = await self.asker(request)
         verdict = await self.may_read(asker)
         if not verdict.is_allowed:
             challenge = {"WWW-Authenticate": "Bearer"} if verdict.status is HTTPStatus.UNAUTHORIZED else None
@@ -159,6 +156,14 @@ class Door:
         request[PASSED_ON] = PassedOn(asker.passed_on)
         request[ENDS_AFTER] = _JUDGED_AGAIN_AFTER
         return await handler(request)
+
+    async def _address(self, request: web.Request) -> str:
+        """Return by which address an anonymous caller is limited: the one that a replica names, or the peer's."""
+        named = canonical_address(request.headers.get(FORWARDED))
+        peer = canonical_address(request.remote)
+        if named is not None and await self._replicas.include(peer):
+            return rate_limit_key(named)
+        return "unknown" if peer is None else rate_limit_key(peer)
 
     async def _holder(self, token: str, request: web.Request, *, binding: str = "") -> Asker:
         found = await self.holder(token, request)
@@ -181,6 +186,5 @@ class Door:
         )
 
 
-def address_of(request: web.Request) -> str:
-    """Return from where somebody asks."""
-    return request.remote or "nowhere"
+def _is_wrong(found: User | Verdict) -> bool:
+    return isinstance(found, Verdict) and found.status is HTTPStatus.UNAUTHORIZED

@@ -278,13 +278,13 @@ async def test_more_streams_than_there_may_be_are_refused_until_one_ends() -> No
     turnstile = Turnstile(most=3, most_of_one=2)
     async with serving(Fake(), turnstile=turnstile) as ask:
         with contextlib.ExitStack() as stack:
-            for address in ("127.0.0.1 ", "127.0.0.1 ", "10.0.0.1 "):
+            for address in ("127.0.0.1", "127.0.0.1", "10.0.0.1"):
                 stack.enter_context(turnstile.passed(address))
             status, headers, told = await ask("/events")
             assert (status, headers["Retry-After"]) == (503, "10")
             assert "3 event streams are open already" in told["error"]
         assert turnstile.inside == 0
-        with turnstile.passed("127.0.0.1 "), turnstile.passed("127.0.0.1 "):
+        with turnstile.passed("127.0.0.1"), turnstile.passed("127.0.0.1"):
             assert "close some tabs" in (await ask("/events"))[2]["error"]
             assert (await ask("/summary"))[0] == 200
         assert (await ask("/events"))[0] == 200

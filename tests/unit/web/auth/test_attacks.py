@@ -1,6 +1,7 @@
 """Attacks on the dashboard, against the running operator: they are refused or contained, and the operator goes on."""
 
 import asyncio
+import itertools
 import json
 from contextlib import AsyncExitStack
 from datetime import timedelta
@@ -14,6 +15,7 @@ from haulout.web.api.shapes import AuthMode
 from haulout.web.auth import door
 from haulout.web.auth.permissions import Impersonation
 from haulout.web.auth.settings import ProxySettings
+from haulout.web.callers import Callers, Verdict
 from support.builders import a_node
 from support.visited import LOCAL, OUR_PAGE, Place, visited
 
@@ -258,6 +260,11 @@ async def test_bodies_that_are_too_large_too_slow_or_nonsense_are_refused(
         await assert_nothing_was_done(place)
 
 
+def token_reviews(place: Place) -> int:
+    requests = place.client.transport.requests  # type: ignore[attr-defined] # of the sandbox
+    return sum(it.request.path.endswith("/tokenreviews") for it in requests)
+
+
 async def test_who_guesses_waits_and_those_who_are_known_do_not(tmp_path: Path) -> None:
     async with visited(tmp_path) as place:
         assert (await place.ask("/nodes", token="vera")).status == 200
@@ -265,9 +272,88 @@ async def test_who_guesses_waits_and_those_who_are_known_do_not(tmp_path: Path) 
         assert statuses == [401] * 10 + [429] * 5
         answer = await place.ask("/session", "POST", json={"token": "guess"}, headers=OUR_PAGE)
         assert (answer.status, 1 <= int(answer.headers["Retry-After"]) <= 6) == (429, True)
-        reviews = [it for it in place.client.transport.requests if it.request.path.endswith("/tokenreviews")]  # type: ignore[attr-defined] # of the sandbox
-        assert len(reviews) == 11
         assert (await place.ask("/nodes", token="vera")).status == 200
+
+
+async def test_whoever_has_a_new_valid_token_gets_in_while_others_guess_from_the_same_address(tmp_path: Path) -> None:
+    async with visited(tmp_path) as place, asyncio.TaskGroup() as group:
+
+        async def guess(guesser: int) -> None:
+            for number in itertools.count():
+                await place.ask("/nodes", token=f"guess-{guesser}-{number}")
+
+        guessers = [group.create_task(guess(number)) for number in range(30)]
+        await place.until(lambda: token_reviews(place) > 50)
+        assert (await place.ask("/nodes", token="vera")).status == 200
+        assert (await place.ask("/session", "POST", json={"token": "olga"}, headers=OUR_PAGE)).status == 200
+        assert (await place.act("olga", **START)).status == 200
+        for guesser in guessers:
+            guesser.cancel()
+
+
+async def test_wrong_tokens_do_not_make_a_valid_one_forgotten(tmp_path: Path) -> None:
+    async with visited(tmp_path) as place:
+        callers = Callers(place.client)
+        assert not isinstance(await callers.holder("vera"), Verdict)
+        for number in range(1200):
+            await callers.holder(f"guess-{number}")
+        before = token_reviews(place)
+        assert not isinstance(await callers.holder("vera"), Verdict)
+        assert (token_reviews(place), callers.is_known("vera"), callers.is_known("guess-1")) == (before, True, False)
+
+
+async def test_a_user_gets_all_answers_while_an_attacker_floods_with_forged_headers_and_wrong_tokens(
+    tmp_path: Path,
+) -> None:
+    """All of them have the same address, as behind an Ingress."""
+    answered = 0
+
+    async with visited(tmp_path) as place:
+        clock = place.client.clock
+        began = clock.monotonic()
+
+        async def attack(attacker: int) -> None:
+            nonlocal answered
+            for number in range(100):
+                forged = {"X-Haulout-Forwarded": f"10.{attacker}.0.{number}"}
+                wrong = {"Authorization": f"Bearer wrong-{attacker}"} if number % 2 else {}
+                answer = await place.ask("/nodes", headers={**forged, **wrong})
+                assert answer.status in (401, 429)
+                answered += answer.status != 429
+
+        async def use() -> list[int]:
+            return [(await place.ask("/nodes", token="vera")).status for _ in range(100)]
+
+        *_, statuses = await asyncio.gather(*(attack(number) for number in range(20)), use())
+        assert statuses == [200] * 100
+        assert answered <= 600 + 10 + 50 * (clock.monotonic() - began)
+
+
+async def test_a_user_who_asks_too_often_waits_and_others_do_not(tmp_path: Path) -> None:
+    async with visited(tmp_path) as place:
+        statuses = await asyncio.gather(*(place.ask("/session", token="sam") for _ in range(900)))
+        assert {it.status for it in statuses} == {200, 429}
+        assert (await place.ask("/nodes", token="vera")).status == 200
+        assert (await place.ask("/session")).status == 200
+
+
+async def test_behind_a_proxy_each_user_has_a_limit_of_their_own(tmp_path: Path) -> None:
+    async with visited(tmp_path, AuthMode.PROXY) as place:
+        sam, vera = {"X-Forwarded-User": "sam"}, {"X-Forwarded-User": "vera"}
+        statuses = await asyncio.gather(*(place.ask("/nodes", headers=sam) for _ in range(900)))
+        assert {it.status for it in statuses} == {403, 429}
+        assert (await place.ask("/nodes", headers=vera)).status == 200
+
+
+async def test_a_forged_address_opens_no_more_event_streams(tmp_path: Path) -> None:
+    async with visited(tmp_path, AuthMode.OFF) as place, AsyncExitStack() as stack:
+        crowd = await stack.enter_async_context(aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)))
+        statuses = []
+        for number in range(25):
+            headers = {"X-Haulout-Forwarded": f"10.0.0.{number}"}
+            stream = crowd.get(f"{place.base}/api/v2/events", headers=headers)
+            statuses.append((await stack.enter_async_context(stream)).status)
+        assert statuses == [200] * 20 + [503] * 5
 
 
 async def test_who_acts_without_end_waits(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """A replica that does not lead: it lets in the same people, has the leader answer them, and performs acts itself."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -24,7 +25,8 @@ ALSO_LOCAL = "127.0.0.2"
 @asynccontextmanager
 async def following(place: Place, mode: AuthMode, proxy: ProxySettings | None = None) -> AsyncIterator[str]:
     """Yield where another replica answers, which knows the leader by its pod."""
-    place.api.put({**a_pod(f"{HOME}/haulout-1"), "status": {"podIP": LOCAL}})
+    for name in ("haulout-1", "haulout-2"):
+        place.api.put({**a_pod(f"{HOME}/{name}", serviceAccountName="haulout"), "status": {"podIP": LOCAL}})
     at = Address(int(place.base.rpartition(":")[2]), ALSO_LOCAL)
     access = AccessSettings(mode=mode, proxy=proxy or ProxySettings())
     assert place.vitals.profiles is not None
@@ -67,3 +69,15 @@ async def test_behind_a_proxy_replicas_believe_each_other_by_its_secret_or_say_w
         assert (await place.ask("/nodes", headers=vera)).status == 200
         answer = await place.ask("/nodes", base=other, headers=vera)
         assert (answer.status, "--dashboard-proxy-secret-file is needed" in answer.error) == (503, True)
+
+
+async def test_clients_of_a_follower_are_limited_one_by_one_at_the_leader(tmp_path: Path) -> None:
+    """The leader believes the follower, whose pod has the address that it asks from."""
+    async with visited(tmp_path, AuthMode.OFF) as place, following(place, AuthMode.OFF) as other:
+        headers = {"X-Haulout-Forwarded": "10.0.0.1"}
+        statuses = await asyncio.gather(*(place.ask("/notices", headers=headers) for _ in range(900)))
+        assert {it.status for it in statuses} == {200, 429}
+        assert (await place.ask("/notices", base=other)).status == 200
+        assert (await place.ask("/notices", headers={"X-Haulout-Forwarded": "10.0.0.2"})).status == 200
+        async with place.session.get(f"{other}/api/v1/info") as info:
+            assert info.status == 200
