@@ -71,6 +71,7 @@ def permissions(  # noqa: PLR0913 - what installations may differ in
             *(aws.permissions(aws_secret) if aws_secret else ()),
             *(adoption.permissions(namespace=handler_namespace) if handler_namespace else ()),
             *(registration.permissions(namespace=namespace) if own_certificate else ()),
+            *registration.caller_permissions(),
             *callers.permissions(),
             *(people.operator_permissions(namespace) if acts else ()),
             *leases.permissions(namespace=namespace, why="lead", names=(LEADER_LEASE,)),

@@ -31,7 +31,7 @@ from haulout.web import guarded, health, info
 from haulout.web.auth.settings import AccessSettings
 from haulout.web.keysmith import Aside
 from haulout.web.listening import Address
-from haulout.web.wishes import WebhookSettings, certificate_from
+from haulout.web.wishes import ClientAuth, WebhookSettings, certificate_from
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +42,8 @@ class Wishes:
 
     namespace: str | None
     webhook: str | None
+    webhook_client_auth: ClientAuth = ClientAuth.OPTIONAL
+    webhook_client_names: tuple[str, ...] = ()
     health_port: int | None
     metrics: Address | None
     guarded_metrics: Address | None = None
@@ -70,6 +72,8 @@ class Wishes:
                 namespace=namespace,
                 certificate=certificate_from(webhook),
                 smith=Aside(),
+                client_auth=self.webhook_client_auth,
+                client_names=self.webhook_client_names,
                 guard_quorum=self.guards_quorum,
             ),
             health_port=self.health_port or (health.PORT if in_pod else None),

@@ -37,6 +37,8 @@ _CLUSTER_ONLY = (
     "namespace",
     "log_format",
     "webhook",
+    "webhook_client_auth",
+    "webhook_client_names",
     "health_port",
     "https_metrics_port",
     "no_quorum_check",
@@ -45,7 +47,17 @@ _CLUSTER_ONLY = (
     "esx",
 )
 
-_NOT_OF_A_HUB = ("webhook", "https_metrics_port", "config", "kubernikus", "esx", "no_quorum_check", "sandbox")
+_NOT_OF_A_HUB = (
+    "webhook",
+    "webhook_client_auth",
+    "webhook_client_names",
+    "https_metrics_port",
+    "config",
+    "kubernikus",
+    "esx",
+    "no_quorum_check",
+    "sandbox",
+)
 
 Check = Callable[[click.Context, click.Parameter, Any], Any]
 
@@ -82,6 +94,20 @@ def _from(least: int, most: int, hint: str) -> Check:
     metavar="CERTIFICATE",
     help="Serve the admission webhook, with a certificate from: auto, self, folder:PATH or secret:NAME; or off. "
     "[default: auto in a pod, off elsewhere]",
+)
+@click.option(
+    "--webhook-client-auth",
+    type=click.Choice(["off", "optional", "required"]),
+    default="optional",
+    show_default=True,
+    help="Whether callers of the webhook show a client certificate of the API server.",
+)
+@click.option(
+    "--webhook-client-name",
+    "webhook_client_names",
+    multiple=True,
+    metavar="NAME",
+    help="Common name of such a certificate, beyond requestheader-allowed-names of the cluster; can be repeated.",
 )
 @click.option(
     "--health-port",
@@ -252,6 +278,8 @@ class _Given:
     elects: bool
     log_format: str | None
     webhook: str | None
+    webhook_client_auth: str
+    webhook_client_names: tuple[str, ...]
     health_port: int | None
     metrics_port: int | None
     https_metrics_port: int | None
@@ -307,10 +335,13 @@ def _be_the_hub(given: _Given) -> None:
 def _operate(given: _Given) -> None:
     from haulout.cli.operate import Wishes, operate
     from haulout.web.listening import Address
+    from haulout.web.wishes import ClientAuth
 
     wishes = Wishes(
         namespace=given.namespace,
         webhook=given.webhook,
+        webhook_client_auth=ClientAuth(given.webhook_client_auth),
+        webhook_client_names=given.webhook_client_names,
         health_port=given.health_port,
         metrics=given.shown_at,
         guarded_metrics=None if given.https_metrics_port is None else Address(given.https_metrics_port),

@@ -7,6 +7,7 @@ old one would still be shown to some. The choice is made when a client has said 
 
 import asyncio
 import ssl
+from collections.abc import Callable
 
 from haulout.kube.network.shown import Identity
 
@@ -16,9 +17,7 @@ class Presented:
 
     def __init__(self) -> None:
         self.identity: Identity | None = None
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.context.minimum_version = ssl.TLSVersion.TLSv1_2
-        self.context.sni_callback = self._choose
+        self.context = exchanging_context(lambda: self._current)
         self._current: ssl.SSLContext | None = None
         self._there = asyncio.Event()
 
@@ -37,11 +36,21 @@ class Presented:
         """Return when there is something to show."""
         await self._there.wait()
 
-    def _choose(self, connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
-        if self._current is None:
+
+def exchanging_context(current: Callable[[], ssl.SSLContext | None]) -> ssl.SSLContext:
+    """Return a context of which each new connection gets the one of the moment; None: it is refused."""
+
+    def choose(connection: ssl.SSLObject, _name: str | None, _context: ssl.SSLContext) -> int | None:
+        chosen = current()
+        if chosen is None:
             return int(ssl.AlertDescription.ALERT_DESCRIPTION_INTERNAL_ERROR)
-        connection.context = self._current
+        connection.context = chosen
         return None
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.sni_callback = choose
+    return context
 
 
 class Unfit(ValueError):

@@ -26,6 +26,10 @@ SERVICE = "node-maintenance-operator-webhook-service"
 PORT = 9443
 OWN_SECRET = "haulout-webhook-certificate"  # noqa: S105 - the name of one
 
+# Where every API server says by which authorities it is known to servers behind it.
+AUTHENTICATION_NAMESPACE = "kube-system"
+AUTHENTICATION_CONFIG_MAP = "extension-apiserver-authentication"
+
 # By these labels the pods of the Node Maintenance Operator are found, by people and by its must-gather.
 PODS = {"control-plane": "controller-manager", "node-maintenance-operator": ""}
 
@@ -95,3 +99,10 @@ def permissions(*, namespace: str, secret: str = OWN_SECRET) -> tuple[Permission
             change, CONFIGURATIONS.group, CONFIGURATIONS.plural, None, "have it trusted", names=(CONFIGURATION,)
         ),
     )
+
+
+def caller_permissions() -> tuple[Permission, ...]:
+    """Return what verifying callers needs: what the Role `extension-apiserver-authentication-reader` grants."""
+    verbs, names = ("get", "list", "watch"), (AUTHENTICATION_CONFIG_MAP,)
+    why = "authenticate callers of the webhook"
+    return (Permission(verbs, "", "configmaps", AUTHENTICATION_NAMESPACE, why, names=names),)

@@ -1,7 +1,8 @@
 """HTTPS for the webhook: one path, one method, and a sane answer to whatever else is sent.
 
 The body is bounded, as is the time to send it: an object is at most some megabytes, and a review holds two. How long
-the API server waits is in the query of its request.
+the API server waits is in the query of its request. Whether a caller is the API server is known by its certificate, if
+it shows one (`haulout.web.client_certificates`).
 """
 
 import asyncio
@@ -15,10 +16,11 @@ from aiohttp import web
 
 from haulout.core import duration
 from haulout.core.duration import DurationError
+from haulout.web.client_certificates import ClientCertificates
 from haulout.web.listening import listening
-from haulout.web.presented import Presented
 from haulout.web.reviews import NotAReview
 from haulout.web.validator import PATIENCE, Validator
+from haulout.web.wishes import ClientAuth
 
 _LARGEST = 8 << 20
 _LONGEST_PATIENCE = timedelta(seconds=30)  # that an API server can be told to have
@@ -27,19 +29,24 @@ _LONGEST_PATIENCE = timedelta(seconds=30)  # that an API server can be told to h
 class WebhookServer:
     """Answers reviews at `path`."""
 
-    def __init__(self, validator: Validator, *, path: str) -> None:
+    def __init__(self, validator: Validator, clients: ClientCertificates, *, path: str) -> None:
         self._validator = validator
+        self._clients = clients
         self._path = path
 
     @contextlib.asynccontextmanager
-    async def serving(self, presented: Presented, *, host: str | None, port: int) -> AsyncIterator[int]:
+    async def serving(self, *, host: str | None, port: int) -> AsyncIterator[int]:
         """Listen while the context lasts; yields the port. Leaving it lets those finish who are being answered."""
         app = web.Application(client_max_size=_LARGEST)
         app.router.add_post(self._path, self._handle)
-        async with listening(app, host=host, port=port, what="the webhook", tls=presented.context) as chosen:
+        async with listening(app, host=host, port=port, what="the webhook", tls=self._clients.context) as chosen:
             yield chosen
 
     async def _handle(self, request: web.Request) -> web.Response:
+        certificate = request.transport.get_extra_info("peercert") if request.transport else None
+        is_authenticated = self._clients.is_api_server(certificate)
+        if self._clients.mode is ClientAuth.REQUIRED and not is_authenticated:
+            return _text(HTTPStatus.FORBIDDEN, "expected a client certificate of the API server")
         try:
             async with asyncio.timeout(PATIENCE.total_seconds()):
                 body = await request.read()
@@ -48,7 +55,8 @@ class WebhookServer:
         if request.content_type != "application/json":
             return _text(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"expected application/json, found {request.content_type}")
         try:
-            answer = await self._validator.review(body, within=_patience(request.query.get("timeout", "")))
+            within = _patience(request.query.get("timeout", ""))
+            answer = await self._validator.review(body, within=within, authenticated=is_authenticated)
         except NotAReview as problem:
             return _text(HTTPStatus.BAD_REQUEST, str(problem))
         return web.Response(body=msgspec.json.encode(answer), content_type="application/json")

@@ -16,6 +16,7 @@ from typing import Protocol
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.web import registration
+from haulout.web.client_certificates import ClientCertificates
 from haulout.web.folders import OLM, Files, FolderSource
 from haulout.web.injection import Registration
 from haulout.web.presented import Presented
@@ -52,6 +53,13 @@ class Webhook:
         self.port: int | None = None  # while it listens
         self.presented = Presented()
         self.validator = Validator(client, guard_quorum=settings.guard_quorum)
+        self.clients = ClientCertificates(
+            client,
+            self.presented,
+            mode=settings.client_auth,
+            names=settings.client_names,
+            clock=clock or client.clock,
+        )
         self._settings = settings
         self._source = _source(client, settings, self.presented, clock or client.clock)
 
@@ -59,9 +67,10 @@ class Webhook:
         """Serve until cancelled."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._source.run())
+            group.create_task(self.clients.run())
             await self.presented.wait()
-            server = WebhookServer(self.validator, path=registration.PATH)
-            async with server.serving(self.presented, host=self._settings.host, port=self._settings.port) as port:
+            server = WebhookServer(self.validator, self.clients, path=registration.PATH)
+            async with server.serving(host=self._settings.host, port=self._settings.port) as port:
                 log.info("the webhook listens on port %d", port)
                 self.port = port
                 try:
@@ -71,9 +80,10 @@ class Webhook:
 
     def unready(self) -> Sequence[str]:
         """Return why no review can be answered, for a readiness check."""
-        if self.port is not None:
-            return ()
-        return (f"the webhook does not listen: {self._source.problem or 'it has no certificate yet'}",)
+        if self.port is None:
+            return (f"the webhook does not listen: {self._source.problem or 'it has no certificate yet'}",)
+        problem = self.clients.problem
+        return (f"the webhook refuses all callers: {problem}",) if problem else ()
 
     def troubles(self) -> Sequence[str]:
         """Return what somebody should look after, though reviews are answered."""

@@ -4,6 +4,7 @@ Apart from the webhook itself, which not all operators serve.
 """
 
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from tempfile import gettempdir
 
@@ -58,6 +59,14 @@ def certificate_from(text: str) -> CertificateFrom:
     raise UsageError(f"a certificate from {text!r}: expected auto, self, folder:PATH or secret:NAME")
 
 
+class ClientAuth(StrEnum):
+    """Which client certificates are asked of callers (`haulout.web.client_certificates`)."""
+
+    OFF = "off"
+    OPTIONAL = "optional"
+    REQUIRED = "required"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookSettings:
     """Where the webhook listens, how it is reached, and where its certificate comes from."""
@@ -70,4 +79,6 @@ class WebhookSettings:
     configuration: str = registration.CONFIGURATION
     certificate: CertificateFrom = Automatic()
     smith: Keysmith | None = None  # who makes certificates; None: this process
+    client_auth: ClientAuth = ClientAuth.OPTIONAL  # what is asked of callers
+    client_names: tuple[str, ...] = ()  # common names of the API server beyond those that the cluster names
     guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift; there it is always guarded

@@ -1,0 +1,172 @@
+"""Client certificates of callers of the webhook, over HTTPS."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import aiohttp
+import msgspec
+import pytest
+
+from haulout.core.clock import RealClock
+from haulout.kube.client import Client
+from haulout.sandbox.apiserver import ApiServer
+from haulout.web import registration
+from haulout.web.webhook import Webhook
+from haulout.web.wishes import ClientAuth, Folder, WebhookSettings
+from support.backends import Sandbox
+from support.builders import a_namespace, a_node
+from support.certificates import Authority
+from support.eventually import eventually
+from support.hooked import an_order
+
+pytestmark = pytest.mark.real_time
+
+LOCAL = "127.0.0.1"
+PROXY = "front-proxy-client"
+
+
+def a_config_map(*, clients: Authority | None, proxies: Authority | None, names: Any = (PROXY,)) -> dict[str, Any]:
+    data = {"requestheader-allowed-names": names if isinstance(names, str) else json.dumps(names)}
+    data |= {} if clients is None else {"client-ca-file": clients.pem.decode()}
+    data |= {} if proxies is None else {"requestheader-client-ca-file": proxies.pem.decode()}
+    metadata = {"name": registration.AUTHENTICATION_CONFIG_MAP, "namespace": registration.AUTHENTICATION_NAMESPACE}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data}
+
+
+@dataclass
+class Site:
+    """A webhook, and who calls it."""
+
+    api: ApiServer
+    hook: Webhook
+    servers: Authority
+    folder: Path
+
+    async def call(self, authority: Authority | None = None, name: str = PROXY) -> int | None:
+        """Call it, with a certificate of this authority; return the status, None if the connection is refused."""
+        context = ssl.create_default_context(cadata=self.servers.pem.decode())
+        if authority is not None:
+            issued = authority.issue(name)
+            file = self.folder / "client.pem"
+            file.write_bytes(issued.key_pem + issued.cert_pem)
+            context.load_cert_chain(file)
+        request = {"uid": "u-1", "operation": "CREATE", "object": an_order("m", "absent")}
+        review = {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request}
+        url = f"https://{LOCAL}:{self.hook.port}{registration.PATH}"
+        headers = {"content-type": "application/json"}
+        connector = aiohttp.TCPConnector(ssl=context, force_close=True)
+        async with aiohttp.ClientSession(connector=connector) as session:
+            try:
+                async with session.post(url, data=msgspec.json.encode(review), headers=headers) as answer:
+                    return answer.status
+            except (aiohttp.ClientError, OSError):
+                return None
+
+    async def is_authenticated(self, authority: Authority | None = None, name: str = PROXY) -> bool:
+        """Tell whether a caller is taken for the API server."""
+        seen: list[bool] = []
+        review = self.hook.validator.review
+
+        async def watched(*args: Any, **more: Any) -> Any:
+            seen.append(more["authenticated"])
+            return await review(*args, **more)
+
+        self.hook.validator.review = watched  # type: ignore[method-assign]
+        assert await self.call(authority, name) == 200
+        self.hook.validator.review = review  # type: ignore[method-assign]
+        return seen == [True]
+
+
+@asynccontextmanager
+async def serving(folder: Path, *config_map: dict[str, Any], **settings: Any) -> AsyncIterator[Site]:
+    clock = RealClock()
+    api, servers = ApiServer(clock), Authority("servers")
+    for obj in (a_namespace(registration.AUTHENTICATION_NAMESPACE), a_node("n1"), *config_map):
+        api.put(obj)
+    issued = servers.issue(LOCAL)
+    (folder / "tls.crt").write_bytes(issued.cert_pem)
+    (folder / "tls.key").write_bytes(issued.key_pem)
+    client = Client(api.transport(), clock=clock, random=Random(1))
+    usual: dict[str, Any] = {"host": LOCAL, "port": 0, "namespace": Sandbox.namespace, "certificate": Folder(folder)}
+    hook = Webhook(client, WebhookSettings(**usual | settings))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(hook.run())
+        await eventually(clock, lambda: hook.port)
+        yield Site(api, hook, servers, folder)
+        task.cancel()
+
+
+async def test_a_certificate_of_the_front_proxy_is_the_api_servers(tmp_path: Path) -> None:
+    proxies, clients = Authority("proxies"), Authority("clients")
+    async with serving(tmp_path, a_config_map(clients=clients, proxies=proxies)) as site:
+        await eventually(site.hook.validator._client.clock, lambda: site.hook.clients._trust.authorities)
+        assert await site.is_authenticated(proxies)
+        assert not await site.is_authenticated()
+        assert not await site.is_authenticated(clients, "system:node:n1")
+        assert not await site.is_authenticated(proxies, "somebody-else")
+
+
+async def test_names_of_certificates_by_the_client_authority_can_be_given(tmp_path: Path) -> None:
+    clients = Authority("clients")
+    config_map = a_config_map(clients=clients, proxies=None, names=())
+    async with serving(tmp_path, config_map, client_names=("kube-apiserver",)) as site:
+        await eventually(site.hook.validator._client.clock, lambda: site.hook.clients._trust.authorities)
+        assert await site.is_authenticated(clients, "kube-apiserver")
+        assert not await site.is_authenticated(clients, PROXY), "without allowed names, nobody is allowed by them"
+
+
+async def test_where_certificates_are_required_everybody_else_is_refused(tmp_path: Path) -> None:
+    proxies = Authority("proxies")
+    config_map = a_config_map(clients=Authority("clients"), proxies=proxies)
+    async with serving(tmp_path, config_map, client_auth=ClientAuth.REQUIRED) as site:
+        await eventually(site.hook.validator._client.clock, lambda: not site.hook.unready())
+        assert await site.is_authenticated(proxies)
+        assert await site.call() is None
+        assert await site.call(Authority("another")) is None
+        assert await site.call(proxies, "somebody-else") == 403
+
+
+async def test_authorities_that_rotate_are_taken_up_without_a_restart(tmp_path: Path) -> None:
+    first, second = Authority("first"), Authority("second")
+    config_map = a_config_map(clients=None, proxies=first)
+    async with serving(tmp_path, config_map, client_auth=ClientAuth.REQUIRED) as site:
+        clock = site.hook.validator._client.clock
+        await eventually(clock, lambda: not site.hook.unready())
+        assert (await site.call(first), await site.call(second)) == (200, None)
+        site.api.put(a_config_map(clients=None, proxies=second))
+        await eventually(clock, lambda: site.hook.clients._trust.authorities == second.pem.decode())
+        assert (await site.call(first), await site.call(second)) == (None, 200)
+        site.api.put(a_config_map(clients=None, proxies=second, names="odd"))
+        await eventually(clock, lambda: site.hook.clients._following.problem)
+        assert await site.call(second) == 200, "what makes no sense is passed over"
+
+
+async def test_required_without_authorities_refuses_all_and_says_so(tmp_path: Path) -> None:
+    async with serving(tmp_path, client_auth=ClientAuth.REQUIRED) as site:
+        (reason,) = site.hook.unready()
+        assert "client certificates are required and cannot be verified: " in reason
+        assert "ConfigMap kube-system/extension-apiserver-authentication names no authorities" in reason
+        assert await site.call(Authority("any")) is None
+
+
+@pytest.mark.parametrize("mode", [ClientAuth.OFF, ClientAuth.OPTIONAL])
+async def test_without_authorities_callers_are_answered_whatever_they_show(tmp_path: Path, mode: ClientAuth) -> None:
+    async with serving(tmp_path, client_auth=mode) as site:
+        assert (await site.call(), await site.call(Authority("any"))) == (200, 200)
+        assert site.hook.unready() == ()
+
+
+async def test_metrics_do_not_ask_for_client_certificates(tmp_path: Path) -> None:
+    """Prometheus may have one of its own, by another authority."""
+    config_map = a_config_map(clients=None, proxies=Authority("proxies"))
+    async with serving(tmp_path, config_map, client_auth=ClientAuth.REQUIRED) as site:
+        await eventually(site.hook.validator._client.clock, lambda: not site.hook.unready())
+        assert site.hook.presented.context.verify_mode is ssl.CERT_NONE
+        assert site.hook.clients.context.verify_mode is ssl.CERT_REQUIRED
