@@ -24,13 +24,18 @@ from haulout.app import daemon, manifests
 from haulout.core.clock import RealClock
 from haulout.errors import Forbidden, Invalid, Unauthorized
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Stage
+from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder
+from haulout.kube.follow import Selection
 from haulout.kube.network import config
 from haulout.kube.network.lean import lean_transport
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
+from haulout.notices.controller import Controller
 from haulout.notices.sources.fetching import over_http
+from haulout.notices.surplus import MAX_PER_NODE
 from haulout.sandbox.clouds.answering import answering
 from haulout.sandbox.clouds.azure import AzureCloud, front
 from support.eventually import eventually
@@ -44,11 +49,11 @@ _PATIENCE = 200  # calls of kubectl
 
 @pytest.fixture(scope="module")
 def site() -> Iterator[ControlPlane]:
-    """Yield a control plane with all that agents need, and a pod of an agent on each of two nodes."""
+    """Yield a control plane with all that agents need, and a pod of an agent on each of three nodes."""
     with ControlPlane() as cluster:
         home = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}}
         objects = [*manifests.definitions(), home, *daemon.everything("haulout:test", HOME)]
-        objects += [it for node in ("n1", "n2") for it in (_node(node), _pod(node))]
+        objects += [it for node in ("n1", "n2", "n3") for it in (_node(node), _pod(node))]
         cluster.kubectl("apply", "-f", "-", input=manifests.as_yaml(objects))
         cluster.kubectl("wait", "--for=condition=Established", "crd", "--all")
         _wait_for_the_policy(cluster)
@@ -173,6 +178,91 @@ async def test_an_agent_may_do_nothing_else(site: ControlPlane, tmp_path: Path) 
         ):
             with pytest.raises(Forbidden):
                 await forbidden
+
+
+@pytest.mark.parametrize(
+    ("metadata", "why"),
+    [
+        ({"finalizers": ["example.com/kept"]}, "an agent sets no finalizers"),
+        (
+            {"ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "1"}]},
+            "an agent sets no ownerReferences",
+        ),
+        ({"annotations": {"example.com/large": "x" * 5000}}, "at most 16 annotations of 4096 characters"),
+        ({"annotations": {f"example.com/{it}": "x" for it in range(17)}}, "at most 16 annotations"),
+        ({"labels": {f"example.com/{it}": "x" for it in range(17)}}, "at most 16 labels"),
+    ],
+)
+async def test_an_agent_writes_no_notice_that_is_large_or_cannot_be_deleted(
+    site: ControlPlane, tmp_path: Path, metadata: dict[str, Any], why: str
+) -> None:
+    async with a_client(site, tmp_path, "n1") as client:
+        body = a_notice("azure-large", nodeName="n1")
+        with pytest.raises((Forbidden, Invalid), match=why):
+            await client.create(MAINTENANCE_NOTICES, {**body, "metadata": {**body["metadata"], **metadata}})
+        name = f"azure-grown-{abs(hash(why))}"
+        await client.create(MAINTENANCE_NOTICES, a_notice(name, nodeName="n1"))
+        with pytest.raises((Forbidden, Invalid), match=why):
+            await client.patch(MAINTENANCE_NOTICES, name, merge_patch({"metadata": metadata}))
+
+
+async def test_an_agent_changes_a_notice_to_which_others_added_something_large(
+    site: ControlPlane, tmp_path: Path
+) -> None:
+    async with a_client(site, tmp_path, "n1") as client:
+        await client.create(MAINTENANCE_NOTICES, a_notice("azure-shared", nodeName="n1"))
+        added = {"metadata": {"annotations": {"example.com/large": "x" * 5000}, "finalizers": ["example.com/kept"]}}
+        patch = ("patch", MAINTENANCE_NOTICES.plural, "azure-shared", "--type=merge", "-p")
+        await asyncio.to_thread(site.kubectl, *patch, json.dumps(added))
+        change = merge_patch({"spec": {"stage": "Started"}})
+        assert (await client.patch(MAINTENANCE_NOTICES, "azure-shared", change)).spec.stage == Stage.STARTED
+        await asyncio.to_thread(site.kubectl, *patch, '{"metadata":{"finalizers":null}}')
+
+
+async def test_an_agent_does_not_grow_a_notice_by_field_managers(site: ControlPlane, tmp_path: Path) -> None:
+    file = await asyncio.to_thread(kubeconfig, site, tmp_path, "n1")
+    body = json.dumps(a_notice("azure-managed", nodeName="n1"))
+
+    def apply(number: int) -> str:
+        flags = ("--server-side", f"--field-manager=m{number}", f"--kubeconfig={file}", "-f", "-")
+        return site.kubectl("apply", *flags, input=body, check=False).stderr
+
+    said = [await asyncio.to_thread(apply, number) for number in range(22)]
+    assert not any(said[:15])
+    assert "at most 20 field managers" in said[-1]
+
+
+async def test_a_flood_of_notices_by_one_agent_is_bounded(site: ControlPlane, tmp_path: Path) -> None:
+    """The operator deletes what is too much; here it is its controller of notices, as an administrator."""
+    clock = RealClock()
+    connection = config.load(kubeconfig=str(site.kubeconfig()), clock=clock)
+    admin = Client(lean_transport(connection, clock=clock, user_agent="test"), clock=clock, random=random.Random(2))
+    events, nodes = EventRecorder(admin, instance="test"), Cache(admin, Selection(NODES), row=as_is)
+    controller = Controller(admin, events=events, nodes=nodes)
+
+    async def names() -> list[str]:
+        found = await admin.list(MAINTENANCE_NOTICES, fields="spec.nodeName=n3")
+        return [it.name for it in found.items]
+
+    async with a_client(site, tmp_path, "n3") as agent, asyncio.TaskGroup() as group:
+        tasks = [group.create_task(it.run()) for it in (events, nodes, controller)]
+        await agent.create(MAINTENANCE_NOTICES, a_notice("azure-before", nodeName="n3"))
+
+        async def is_looked_at() -> bool:
+            return bool((await admin.get(MAINTENANCE_NOTICES, "azure-before")).status.phase)
+
+        await eventually(clock, is_looked_at)
+        for number in range(4 * MAX_PER_NODE):
+            await agent.create(MAINTENANCE_NOTICES, a_notice(f"azure-{number}", nodeName="n3"))
+
+        async def are_few() -> bool:
+            return len(await names()) <= MAX_PER_NODE
+
+        await eventually(clock, are_few)
+        assert "azure-before" in await names()
+        for task in tasks:
+            task.cancel()
+    await admin.close()
 
 
 async def test_others_are_not_held_by_the_policy(site: ControlPlane) -> None:

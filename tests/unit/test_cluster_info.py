@@ -92,6 +92,7 @@ Permissions
   ✓ make a certificate             secrets in shop: create
   ✓ share and renew it             secrets in shop: get, list, watch, patch
   ✓ have it trusted                validatingwebhookconfigurations.admissionregistration.k8s.io: get, list, watch, patch
+  ✓ authenticate the API server    configmaps in kube-system: get, list, watch
   ✓ tell who may read metrics      tokenreviews.authentication.k8s.io: create
   ✓ tell who may read metrics      subjectaccessreviews.authorization.k8s.io: create
   ✓ lead                           leases.coordination.k8s.io in shop: create

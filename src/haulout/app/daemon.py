@@ -2,7 +2,9 @@
 
 An agent may see and write MaintenanceNotices, and nothing else. That each writes only those of its own node is not in
 the power of roles: a ValidatingAdmissionPolicy holds it, by the node that the API server has put into the token of the
-pod. Whoever takes over a node can tell lies about that node, and about no other.
+pod. Whoever takes over a node can tell lies about that node, and about no other. The policy also bounds how large a
+notice is, and that nothing keeps it from being deleted; how many there are, the operator bounds
+(`haulout.notices.surplus`).
 
 Both need Kubernetes 1.32: tokens name their node, and policies are there, since 1.30; that notices can be selected by
 their node is certain since 1.32.
@@ -25,6 +27,10 @@ RESOURCES = {"requests": {"cpu": "5m", "memory": "40Mi"}, "limits": {"memory": "
 TOLERATIONS = [{"operator": "Exists"}]  # maintenance is announced for nodes with any taint
 SELECTED = {"kubernetes.io/os": "linux"}
 NODE_OF_CALLER = "authentication.kubernetes.io/node-name"
+_META = "object.metadata"
+_MAX_ENTRIES = 16
+_MAX_VALUE = 4096
+_MAX_MANAGERS = 20
 _RBAC = "rbac.authorization.k8s.io"
 _ADMISSION = "admissionregistration.k8s.io/v1"
 
@@ -118,9 +124,40 @@ def policy(namespace: str) -> RawObject:
                     " object.metadata.name.startsWith(object.spec.source + '-')",
                     "message": f"an agent writes notices of the sources {', '.join(SOURCES)} only",
                 },
+                *(_unchanged(it) for it in ("finalizers", "ownerReferences")),
+                *(_bounded(it) for it in ("annotations", "labels")),
+                {
+                    "expression": f"object == null || !has({_META}.managedFields) ||"
+                    f" {_META}.managedFields.size() <= {_MAX_MANAGERS}",
+                    "message": f"a notice that an agent writes has at most {_MAX_MANAGERS} field managers",
+                },
             ],
         },
     }
+
+
+def _unchanged(field: str) -> RawObject:
+    """Return a rule by which an agent does not change a field of the metadata: such could keep a notice for ever."""
+    return {
+        "expression": f"object == null || !has({_META}.{field}) || {_is_as_before(field)}",
+        "message": f"an agent sets no {field}",
+    }
+
+
+def _bounded(field: str) -> RawObject:
+    """Return a rule by which what an agent writes into a map of the metadata is small; what others wrote may stay."""
+    is_small = (
+        f"{_META}.{field}.size() <= {_MAX_ENTRIES} && {_META}.{field}.all(k, {_META}.{field}[k].size() <= {_MAX_VALUE})"
+    )
+    return {
+        "expression": f"object == null || !has({_META}.{field}) || {_is_as_before(field)} || ({is_small})",
+        "message": f"a notice that an agent writes has at most {_MAX_ENTRIES} {field} of {_MAX_VALUE} characters",
+    }
+
+
+def _is_as_before(field: str) -> str:
+    old = f"oldObject.metadata.{field}"
+    return f"(oldObject != null && has({old}) && {_META}.{field} == {old})"
 
 
 def policy_binding() -> RawObject:

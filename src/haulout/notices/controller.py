@@ -42,6 +42,7 @@ from haulout.notices.past import Changed, Past
 from haulout.notices.prediction import Prediction
 from haulout.notices.review import Happening, Review, Terms, planned, reviewed
 from haulout.notices.starting import StarterOf, Starting
+from haulout.notices.surplus import BY_AGENT, SurplusNotices, agent_of
 from haulout.notices.timeliness import Plan, judged, needs_a_look
 
 log = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ class Controller:
         observe: Observe = lambda *_: None,
     ) -> None:
         self.notices: Cache[MaintenanceNotice] = Cache(
-            client, Selection(MAINTENANCE_NOTICES), row=as_is, indexes={BY_NODE: _node_of}
+            client, Selection(MAINTENANCE_NOTICES), row=as_is, indexes={BY_NODE: _node_of, BY_AGENT: agent_of}
         )
         self._client = client
         self._clock = client.clock
@@ -136,6 +137,7 @@ class Controller:
         self._queue: Queue[str] = Queue(
             self._work, clock=client.clock, random=client.random, workers=_WORKERS, meters=client.meters, name="notices"
         )
+        self._surplus = SurplusNotices(client, self.notices, nodes, events=events, wake=self._queue.add)
 
     async def run(self) -> None:
         """Work until cancelled; somebody else runs the cache of nodes."""
@@ -150,6 +152,7 @@ class Controller:
             group.create_task(self._announcer.run())
             group.create_task(self._moving.run())
             group.create_task(self._starting.run())
+            group.create_task(self._surplus.run())
             await self._queue.run()
 
     async def _follow(self) -> None:
@@ -158,6 +161,11 @@ class Controller:
     # Who is woken by what
 
     def _note_notice(self, old: MaintenanceNotice | None, new: MaintenanceNotice | None) -> None:
+        for it in (old, new):
+            if it is not None:
+                self._surplus.add(it)
+        if new is not None and self._surplus.is_held_back(new):
+            return
         for it in (old, new):
             if it is not None:
                 self._queue.add(it.name)
@@ -196,7 +204,7 @@ class Controller:
 
     async def _work(self, name: str) -> datetime | None:
         notice = self.notices.get(name)
-        if notice is None:
+        if notice is None or self._surplus.is_held_back(notice):
             return None
         finding = self._nodes.of(notice)
         orphaned = orphaned_at(notice) if finding.node is None else None

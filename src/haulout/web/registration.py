@@ -104,5 +104,5 @@ def permissions(*, namespace: str, secret: str = OWN_SECRET) -> tuple[Permission
 def caller_permissions() -> tuple[Permission, ...]:
     """Return what verifying callers needs: what the Role `extension-apiserver-authentication-reader` grants."""
     verbs, names = ("get", "list", "watch"), (AUTHENTICATION_CONFIG_MAP,)
-    why = "authenticate callers of the webhook"
+    why = "authenticate the API server"
     return (Permission(verbs, "", "configmaps", AUTHENTICATION_NAMESPACE, why, names=names),)

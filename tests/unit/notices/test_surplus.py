@@ -1,0 +1,141 @@
+"""Notices of an agent that was taken over: the operator keeps some, and goes on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+
+from haulout.core.clock import Clock
+from haulout.errors import NotFound
+from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Phase, definition
+from haulout.kube.cache import Cache, as_is
+from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder
+from haulout.kube.follow import Selection
+from haulout.kube.objects import RawObject
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import EVENTS, NODES
+from haulout.notices.controller import Controller
+from haulout.notices.surplus import EVENT, MAX_PER_NODE
+from support.backends import Sandbox
+from support.builders import a_node
+from support.defining import define
+from support.eventually import eventually
+
+
+@asynccontextmanager
+async def a_cluster(clock: Clock) -> AsyncIterator[Client]:
+    """Yield a client of a cluster with the nodes n1 and n2, where notices can be."""
+    cluster = Sandbox(clock)
+    client = await cluster.client()
+    await define(cluster, client, MAINTENANCE_NOTICES, definition())
+    for name in ("n1", "n2"):
+        await client.create(NODES, a_node(name))
+    yield client
+
+
+@asynccontextmanager
+async def operating(client: Client) -> AsyncIterator[None]:
+    events = EventRecorder(client, instance="test")
+    nodes = Cache(client, Selection(NODES), row=as_is)
+    controller = Controller(client, events=events, nodes=nodes)
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(it.run()) for it in (events, nodes, controller)]
+        yield
+        for task in tasks:
+            task.cancel()
+
+
+async def announce(
+    client: Client, name: str, *, node: str = "n1", source: str = "azure", stage: str = "Scheduled"
+) -> None:
+    spec = {"nodeName": node, "source": source, "noticeID": name, "kind": "Reboot", "stage": stage}
+    body: RawObject = {
+        "apiVersion": MAINTENANCE_NOTICES.api_version,
+        "kind": MAINTENANCE_NOTICES.kind,
+        "metadata": {"name": f"{source}-{name}"},
+        "spec": spec,
+    }
+    await client.create(MAINTENANCE_NOTICES, body)
+
+
+async def notices(client: Client, node: str = "n1", source: str = "azure") -> list[MaintenanceNotice]:
+    found = await client.list(MAINTENANCE_NOTICES)
+    return [it for it in found.items if (it.spec.node_name, it.spec.source) == (node, source)]
+
+
+async def test_of_a_flood_of_one_agent_what_came_first_is_kept_and_the_rest_is_deleted_unseen(clock: Clock) -> None:
+    async with a_cluster(clock) as client, operating(client):
+        await announce(client, "true")
+        await announce(client, "other", node="n2")
+        for number in range(MAX_PER_NODE + 10):
+            await announce(client, f"{number}", source="ticket")
+        await clock.sleep(timedelta(seconds=2))
+        for number in range(500):
+            await announce(client, f"forged-{number}")
+
+        async def are_few() -> bool:
+            return len(await notices(client)) <= MAX_PER_NODE
+
+        await eventually(clock, are_few)
+        await clock.sleep(timedelta(seconds=5))
+        kept = await notices(client)
+        assert len(kept) == MAX_PER_NODE
+        assert "azure-true" in [it.name for it in kept]
+        assert all(it.status.phase for it in kept), "these are looked at"
+        assert len(await notices(client, "n2")) == 1
+        assert len(await notices(client, source="ticket")) == MAX_PER_NODE + 10
+        written = {it.request.path for it in client.transport.requests if it.request.path.endswith("/status")}  # type: ignore[attr-defined] # of the sandbox
+        assert sum("azure-forged" in it for it in written) <= MAX_PER_NODE
+        found = (await client.list(EVENTS.of(RawObject), namespace="default")).items
+        (told,) = [it for it in found if it["reason"] == EVENT]
+        assert (told["regarding"]["name"], told["type"]) == ("n1", "Warning")
+
+
+async def test_notices_that_are_over_go_first_the_oldest_before_all(clock: Clock) -> None:
+    async with a_cluster(clock) as client:
+        for number in range(MAX_PER_NODE):
+            await announce(client, f"ended-{number:02}", stage="Ended")
+            await clock.sleep(timedelta(seconds=1))
+        async with operating(client):
+            await clock.sleep(timedelta(seconds=5))
+            assert len(await notices(client)) == MAX_PER_NODE
+            await announce(client, "new")
+
+            async def phase() -> str:
+                return (await client.get(MAINTENANCE_NOTICES, "azure-new")).status.phase
+
+            await eventually(clock, phase, becomes=Phase.DUE)
+            names = {it.name for it in await notices(client)}
+            assert len(names) == MAX_PER_NODE
+            assert "azure-ended-00" not in names
+            assert "azure-ended-01" in names
+
+
+async def test_a_notice_that_is_changed_without_end_is_deleted_nevertheless(clock: Clock) -> None:
+    async with a_cluster(clock) as client, operating(client):
+        for number in range(MAX_PER_NODE):
+            await announce(client, f"{number}")
+        await clock.sleep(timedelta(seconds=2))
+        await announce(client, "surplus")
+
+        async def is_gone() -> bool:
+            names = [it.name for it in await notices(client)]
+            if "azure-surplus" in names:
+                change = merge_patch({"spec": {"reason": str(clock.monotonic())}})
+                with suppress(NotFound):
+                    await client.patch(MAINTENANCE_NOTICES, "azure-surplus", change)
+            return "azure-surplus" not in names
+
+        await eventually(clock, is_gone)
+
+
+async def test_the_surplus_of_a_node_is_deleted_after_a_restart_of_the_operator_too(clock: Clock) -> None:
+    async with a_cluster(clock) as client:
+        for number in range(MAX_PER_NODE + 100):
+            await announce(client, f"{number}")
+        async with operating(client):
+            await clock.sleep(timedelta(seconds=10))
+            kept = await notices(client)
+            assert len(kept) == MAX_PER_NODE
+            assert all(it.status.phase for it in kept)
