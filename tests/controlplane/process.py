@@ -147,6 +147,48 @@ class ControlPlane:
         """Let the API server go on; it answers what it was asked meanwhile."""
         self._daemon("kube-apiserver").resume()
 
+    # What can happen to etcd
+
+    def kill_etcd(self) -> None:
+        """End etcd without warning: the API server loses its database."""
+        self._daemon("etcd").kill()
+
+    def start_etcd(self) -> None:
+        """Start etcd again, after `kill_etcd`, with the same data."""
+        self._daemon("etcd").start(within=_READY_WITHIN)
+
+    def pause_etcd(self) -> None:
+        """Freeze etcd: the API server's requests to it hang."""
+        self._daemon("etcd").pause()
+
+    def resume_etcd(self) -> None:
+        """Let etcd continue after `pause_etcd`."""
+        self._daemon("etcd").resume()
+
+    def save_etcd(self) -> None:
+        """Keep a copy of etcd's data for `restore_etcd`; the API server has no database meanwhile."""
+        etcd = self._daemon("etcd")
+        etcd.stop()
+        shutil.rmtree(self._saved, ignore_errors=True)
+        shutil.copytree(self.folder / "etcd", self._saved)
+        etcd.start(within=_READY_WITHIN)
+
+    def restore_etcd(self) -> None:
+        """Put the data of the last `save_etcd` back, as a restored backup does: revisions go back, too.
+
+        The API server restarts with it, because its watch cache would be ahead of etcd.
+        """
+        self.kill_apiserver()
+        self.kill_etcd()
+        shutil.rmtree(self.folder / "etcd")
+        shutil.copytree(self._saved, self.folder / "etcd")
+        self.start_etcd()
+        self.start_apiserver()
+
+    @property
+    def _saved(self) -> Path:
+        return self.folder / "etcd-saved"
+
     def compact(self) -> int:
         """Let etcd forget everything before its current revision, which is returned.
 

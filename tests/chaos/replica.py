@@ -1,0 +1,100 @@
+"""The operator as a round runs it: `python -m chaos.replica run …`, which is `haulout run …` with two hooks.
+
+`CHAOS_CLOCK` names a file with a number of seconds by which the wall clock of this process is wrong; the file may
+change at any time. `CHAOS_SABOTAGE` breaks the operator on purpose, to prove that the judge finds it.
+"""
+
+import os
+import sys
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from haulout.cli import main
+from haulout.core.clock import RealClock
+
+
+def _shift_clock(file: Path) -> None:
+    right: Callable[[RealClock], datetime] = RealClock.now
+
+    def now(clock: RealClock) -> datetime:
+        text = file.read_text().strip()
+        return right(clock) + timedelta(seconds=float(text or "0"))
+
+    RealClock.now = now  # type: ignore[method-assign]
+
+
+def _forget_people() -> None:
+    """Take every node for one that nobody had cordoned: those that people cordoned are uncordoned in the end."""
+    from haulout.drain import cordon
+
+    right = cordon.acquire
+
+    def acquire(node: Any, owner: str, *args: Any, **kwargs: Any) -> Any:
+        change = right(node, owner, *args, **kwargs)
+        if change is not None and (mark := change["metadata"].get("annotations", {}).get(cordon.MARK)):
+            change["metadata"]["annotations"][cordon.MARK] = mark.replace('"unschedulable":true', '"unschedulable":false')
+        return change
+
+    cordon.acquire = acquire
+
+
+def _ignore_budget() -> None:
+    """Find room in every budget."""
+    from haulout.kube.ledger import Limit
+
+    Limit.has_room = lambda *_: True  # type: ignore[assignment,method-assign]
+
+
+def _delete_pods() -> None:
+    """Delete pods instead of evicting them."""
+    from haulout.drain.policy import Policy
+
+    Policy.disable_eviction = True  # type: ignore[misc]
+
+
+def _lose_history() -> None:
+    """Write no entry into any record."""
+    from haulout.history.keeper import History
+
+    History.note = lambda *_: None  # type: ignore[assignment,method-assign]
+
+
+def _leave_taint() -> None:
+    """Give nodes back with the taint of their drain."""
+    from haulout.drain import cordon
+
+    right = cordon.release
+
+    def release(*args: Any) -> Any:
+        change = right(*args)
+        if change is not None:
+            change.get("spec", {}).pop("taints", None)
+        return change
+
+    cordon.release = release
+
+
+def _drop_fence() -> None:
+    """Write as a leader for ever after having led once."""
+    from haulout.kube.leader import LeaderElection
+
+    LeaderElection.is_leader = lambda _: True  # type: ignore[method-assign]
+
+
+SABOTAGE: dict[str, Callable[[], None]] = {
+    "people": _forget_people,
+    "budget": _ignore_budget,
+    "delete": _delete_pods,
+    "history": _lose_history,
+    "taint": _leave_taint,
+    "fence": _drop_fence,
+}
+
+if __name__ == "__main__":
+    if clock := os.environ.get("CHAOS_CLOCK"):
+        _shift_clock(Path(clock))
+    if broken := os.environ.get("CHAOS_SABOTAGE"):
+        SABOTAGE[broken]()
+    sys.exit(main())

@@ -1,0 +1,180 @@
+"""One round: a control plane, two replicas, people at work, one fault, and the verdict.
+
+    result = await run_round("kill-leader", seed=7, folder=Path("out"))
+
+The folder keeps the audit log, the watches and the logs of the replicas, for whoever looks into a violation.
+"""
+
+import asyncio
+import json
+import random
+import ssl
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import yaml
+
+from chaos import faults
+from chaos.api import Api
+from chaos.judge import Rules, Violation, judge, leftovers, recovery
+from chaos.observer import Observer
+from chaos.recording import Recording, WatchEvent, read_audit
+from chaos.replicas import HOME, USERS, GROUP, two_replicas
+from chaos.workload import BUDGET, Workload
+from chaos.world import World
+from controlplane import ControlPlane
+from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
+from haulout.budget.slots import LEDGER
+from haulout.core.clock import RealClock
+from haulout.kube.ledger import ledger_name
+
+RULES = Rules(
+    replicas=frozenset(USERS),
+    home=HOME,
+    budget=BUDGET,
+    leader_leases=frozenset({LEADER_LEASE, PROFILES_LEASE}),
+    ledger=ledger_name(LEDGER),
+)
+PROBE = "probe"
+_PEOPLE = "people"
+_MASTERS = ("system:masters",)
+_LEADER_WITHIN = timedelta(seconds=90)
+_CONVERGES_WITHIN = timedelta(seconds=120)
+_SETTLES_WITHIN = timedelta(seconds=2)
+_AUDITED = [
+    {"group": "", "resources": ["nodes", "nodes/status", "pods", "pods/eviction", "configmaps"]},
+    {"group": "coordination.k8s.io", "resources": ["leases"]},
+    {"group": "nodemaintenance.medik8s.io"},
+    {"group": "haulout.dev"},
+]
+_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "omitManagedFields": True,
+    "rules": [
+        {"level": "None", "verbs": ["get", "list", "watch"]},
+        {"level": "RequestResponse", "resources": _AUDITED},
+        {"level": "Metadata"},
+    ],
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What came of a round."""
+
+    fault: str
+    seed: int
+    violations: Sequence[str]
+    recovery_seconds: float | None
+    lasted_seconds: float
+    writes: int  # of the operator
+    orders: int  # that people made
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it for a report."""
+        return asdict(self)
+
+
+async def run_round(fault: str, *, seed: int, folder: Path, sabotage: str = "") -> Result:
+    """Run a round and judge it; `sabotage` breaks the operator on purpose."""
+    folder.mkdir(parents=True, exist_ok=True)
+    clock = RealClock()
+    begun = clock.monotonic()
+    (folder / "policy.yaml").write_text(yaml.safe_dump(_POLICY))
+    audit_log = folder / "audit.log"
+    flags = [f"--audit-policy-file={folder / 'policy.yaml'}", f"--audit-log-path={audit_log}"]
+    users = dict.fromkeys(USERS, (GROUP,)) | {_PEOPLE: _MASTERS}
+    plane = ControlPlane(users=users, apiserver_flags=flags)
+    await asyncio.to_thread(plane.start)
+    try:
+        recording, since = await _live(plane, fault, seed=seed, folder=folder, audit_log=audit_log, sabotage=sabotage)
+    finally:
+        await asyncio.to_thread(plane.stop)
+    found = judge(recording, RULES)
+    took = recovery(recording, RULES, PROBE, since)
+    if took is None:
+        found.append(Violation(invariant="convergence", what="no operator acts on an order made after the fault"))
+    return Result(
+        fault=fault,
+        seed=seed,
+        violations=[str(it) for it in found],
+        recovery_seconds=None if took is None else took.total_seconds(),
+        lasted_seconds=clock.monotonic() - begun,
+        writes=len(list(recording.writes(RULES.replicas))),
+        orders=len({it.object["metadata"]["uid"] for it in recording.revisions("nodemaintenances")}),
+    )
+
+
+async def _live(
+    plane: ControlPlane, fault: str, *, seed: int, folder: Path, audit_log: Path, sabotage: str
+) -> tuple[Recording, datetime]:
+    """Return the recording of a round, and when the fault was over."""
+    rng = random.Random(f"{fault}/{seed}")
+    tls = ssl.create_default_context(cadata=plane.ca.decode())
+    clock = RealClock()
+    connector = aiohttp.TCPConnector(limit=0)
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        two_replicas(plane, tls, folder=folder, rng=rng, sabotage=sabotage) as replicas,
+        asyncio.TaskGroup() as group,
+    ):
+        api = Api(session, plane.server, plane.token(_PEOPLE), tls)
+        observer = Observer(api, group)
+        workload = Workload(api, observer, random.Random(rng.random()), group)
+        world = World(
+            plane=plane,
+            api=api,
+            replicas=replicas,
+            observer=observer,
+            workload=workload,
+            rng=rng,
+            audit_log=audit_log,
+            group=group,
+            clock=clock,
+        )
+        await workload.install()
+        observer.start()
+        await workload.populate()
+        for it in replicas:
+            it.start()
+        if not await observer.until(lambda: _is_led(observer), within=_LEADER_WITHIN):
+            raise RuntimeError(f"no replica leads after {_LEADER_WITHIN}; their logs are in {folder}")
+        workload.begin()
+        await world.pause(4, 10)
+        await faults.CLASSES[fault](world)
+        since = clock.now()
+        await workload.probe(PROBE)
+        await world.pause(3, 6)
+        workload.stop_ordering()
+        await observer.until(lambda: _has_converged(observer), within=_CONVERGES_WITHIN)
+        await clock.sleep(_SETTLES_WITHIN)
+        await workload.stop()
+        await observer.stop()
+        lines = (await asyncio.to_thread(audit_log.read_text)).splitlines()
+        await asyncio.to_thread(_keep, folder / "watched.json", observer.events)
+        return Recording(tuple(read_audit(lines, restored=observer.restored)), tuple(observer.events)), since
+
+
+def _is_led(observer: Observer) -> bool:
+    lease = observer.objects["leases"].get(f"{HOME}/{LEADER_LEASE}") or {}
+    return bool((lease.get("spec") or {}).get("holderIdentity"))
+
+
+def _has_converged(observer: Observer) -> bool:
+    """Tell whether nothing is left to do; by the watches alone, since the log is long."""
+    if PROBE in observer.objects["nodemaintenances"] or observer.objects["nodemaintenances"]:
+        return False
+    recording = Recording((), tuple(it for it in observer.events if it.resource in ("nodes", "configmaps", "leases")))
+    return not any(it.invariant == "residue" for it in leftovers(recording, RULES))
+
+
+def _keep(file: Path, events: Sequence[WatchEvent]) -> None:
+    with suppress(OSError):
+        file.write_text(json.dumps([asdict(it) | {"at": it.at.isoformat()} for it in events]))

@@ -1,0 +1,60 @@
+"""What a fault can touch: the control plane, the replicas, and the rights of all of them."""
+
+import asyncio
+import random
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from chaos.api import Api
+from chaos.observer import Observer
+from chaos.recording import read_audit
+from chaos.replicas import HOME, Replica
+from chaos.workload import Workload
+from controlplane import ControlPlane
+from haulout.app.names import LEADER_LEASE
+from haulout.core.clock import RealClock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class World:
+    """One round's cluster."""
+
+    plane: ControlPlane
+    api: Api  # as a user who may do everything
+    replicas: tuple[Replica, Replica]
+    observer: Observer
+    workload: Workload
+    rng: random.Random
+    audit_log: Path
+    group: asyncio.TaskGroup
+    clock: RealClock
+
+    async def leader(self) -> Replica:
+        """Return the replica that wrote the leader's lease last."""
+        lines = (await asyncio.to_thread(self.audit_log.read_text)).splitlines()
+        users = {it.user: it for it in self.replicas}
+        for event in reversed(list(read_audit(it for it in lines if LEADER_LEASE in it))):
+            is_lease = event.resource == "leases" and event.namespace == HOME and event.succeeded
+            if is_lease and event.user in users and event.request:
+                return users[event.user]
+        return self.replicas[0]
+
+    async def standby(self) -> Replica:
+        """Return the replica that does not lead."""
+        leader = await self.leader()
+        return next(it for it in self.replicas if it is not leader)
+
+    async def pause(self, at_least: float, at_most: float) -> None:
+        """Wait for some seconds, by the seed."""
+        await self.clock.sleep(timedelta(seconds=self.rng.uniform(at_least, at_most)))
+
+    async def block(self, function: Any, *args: Any) -> None:
+        """Call something that blocks, in a thread."""
+        await asyncio.to_thread(function, *args)
+
+    def meanwhile(self, act: Coroutine[Any, Any, None]) -> None:
+        """Have something happen beside the rest of the round."""
+        self.group.create_task(act)
