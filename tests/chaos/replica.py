@@ -51,7 +51,13 @@ def _delete_pods() -> None:
     """Delete pods instead of evicting them."""
     from haulout.drain.policy import Policy
 
-    Policy.disable_eviction = True  # type: ignore[misc]
+    right = Policy.__post_init__
+
+    def complete(policy: Policy) -> None:
+        right(policy)
+        object.__setattr__(policy, "disable_eviction", True)
+
+    Policy.__post_init__ = complete  # type: ignore[method-assign]
 
 
 def _lose_history() -> None:

@@ -1,0 +1,89 @@
+"""What a run found: the table for the documentation, and a report with the command that replays each violation."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import date
+from typing import Any
+
+BEGIN = "<!-- chaos: begin; written by `make chaos WRITE=1` -->"
+END = "<!-- chaos: end -->"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Round:
+    """What came of a round."""
+
+    fault: str
+    seed: int
+    violations: Sequence[str] = ()
+    recovery_seconds: float | None = None
+
+    @property
+    def replay(self) -> str:
+        """The command that runs the same round again."""
+        return f"make chaos CLASSES={self.fault} SEED={self.seed} ROUNDS=1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """All rounds of a run, and where they ran."""
+
+    day: date
+    kubernetes: str
+    machine: str
+    rounds: Sequence[Round]
+
+    @property
+    def violations(self) -> int:
+        """How many violations there are."""
+        return sum(len(it.violations) for it in self.rounds)
+
+
+def table(run: Run, classes: Iterable[str]) -> str:
+    """Return the table, one line for each class that ran, as Markdown."""
+    lines = ["| class | rounds | violations | recovery p50 | recovery p99 |", "| --- | ---: | ---: | ---: | ---: |"]
+    for name in classes:
+        rounds = [it for it in run.rounds if it.fault == name]
+        if not rounds:
+            continue
+        took = [it.recovery_seconds for it in rounds if it.recovery_seconds is not None]
+        violations = sum(len(it.violations) for it in rounds)
+        cells = (f"`{name}`", str(len(rounds)), str(violations), _percentile(took, 50), _percentile(took, 99))
+        lines.append(f"| {' | '.join(cells)} |")
+    seeds = sorted({it.seed for it in run.rounds})
+    among = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else "".join(map(str, seeds))
+    where = f"{run.day.isoformat()}, Kubernetes {run.kubernetes}, {run.machine}"
+    total = f"{len(run.rounds)} rounds, seeds {among}, {run.violations} violations."
+    return "\n".join([f"Measured on {where}: {total}", "", *lines])
+
+
+def inserted(page: str, content: str) -> str:
+    """Return a page with this between its markers."""
+    before, begin, rest = page.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page has no lines {BEGIN!r} and {END!r} between which the table could stand")
+    return f"{before}{BEGIN}\n\n{content}\n\n{END}{after}"
+
+
+def summary(run: Run) -> dict[str, Any]:
+    """Return the run as JSON, with what to type to see each violation again."""
+    return {
+        "date": run.day.isoformat(),
+        "kubernetes": run.kubernetes,
+        "machine": run.machine,
+        "rounds": [
+            {"class": it.fault, "seed": it.seed, "recoverySeconds": it.recovery_seconds, "violations": [*it.violations]}
+            for it in run.rounds
+        ],
+        "replay": [it.replay for it in run.rounds if it.violations],
+    }
+
+
+def _percentile(values: Sequence[float], percent: int) -> str:
+    """Return the nearest-rank percentile in seconds; of a few values the 99th is the largest."""
+    if not values:
+        return "never"
+    rank = max(math.ceil(percent / 100 * len(values)), 1)
+    return f"{sorted(values)[rank - 1]:.1f} s"

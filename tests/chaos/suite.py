@@ -1,0 +1,109 @@
+"""Runs rounds, several at a time and each in a process of its own, until the time is over."""
+
+import asyncio
+import itertools
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from chaos.faults import CLASSES
+from chaos.replicas import TESTS
+from chaos.report import Round, Run
+from controlplane import assets
+from haulout.core.clock import RealClock
+
+_ROUND_WITHIN = timedelta(minutes=10)
+
+
+class UnknownClass(ValueError):
+    """No fault class has such a name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Which rounds to run."""
+
+    classes: Sequence[str]
+    seed: int
+    within: timedelta
+    rounds: int | None  # of each class, at most
+    jobs: int
+    folder: Path
+    sabotage: str = ""
+
+
+def chosen(text: str) -> list[str]:
+    """Return the classes that a comma-separated list names, each by its name or how that begins; empty: all."""
+    found: list[str] = []
+    for word in filter(None, (it.strip() for it in text.split(","))):
+        matching = [it for it in CLASSES if it == word or it.startswith(f"{word}-")]
+        if not matching:
+            raise UnknownClass(f"no class is called {word}; there are {', '.join(CLASSES)}")
+        found += [it for it in matching if it not in found]
+    return found or list(CLASSES)
+
+
+async def run(plan: Plan, tell: Callable[[Round, str], None]) -> Run:
+    """Run all rounds of a plan; `tell` hears of each, with the last lines of what went wrong with it."""
+    clock = RealClock()
+    until = clock.monotonic() + plan.within.total_seconds()
+    waiting = _order(plan)
+    done: list[Round] = []
+
+    async def work() -> None:
+        while clock.monotonic() < until and (job := next(waiting, None)) is not None:
+            found, trouble = await _run_one(plan, *job)
+            done.append(found)
+            tell(found, trouble)
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(plan.jobs):
+            group.create_task(work())
+    return Run(day=clock.now().date(), kubernetes=_kubernetes(), machine=_machine(), rounds=done)
+
+
+def _order(plan: Plan) -> Iterator[tuple[str, int]]:
+    turns = itertools.count() if plan.rounds is None else range(plan.rounds)
+    return ((name, plan.seed + turn) for turn in turns for name in plan.classes)
+
+
+async def _run_one(plan: Plan, fault: str, seed: int) -> tuple[Round, str]:
+    folder = plan.folder / f"{fault}-{seed}"
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [sys.executable, "-m", "chaos", "round", fault, str(seed), "--folder", str(folder)]
+    command += ["--sabotage", plan.sabotage] if plan.sabotage else []
+    process = await asyncio.create_subprocess_exec(
+        *command, cwd=TESTS, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+    )
+    try:
+        async with asyncio.timeout(_ROUND_WITHIN.total_seconds()):
+            out, error = await process.communicate()
+        found = json.loads(out)
+    except (TimeoutError, ValueError) as problem:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        return Round(fault=fault, seed=seed, violations=[f"round: it did not come to its end: {problem}"]), ""
+    result = Round(
+        fault=fault, seed=seed, violations=found["violations"], recovery_seconds=found["recovery_seconds"]
+    )
+    if not result.violations:
+        shutil.rmtree(folder, ignore_errors=True)
+    return result, error.decode(errors="replace")[-2000:]
+
+
+def _kubernetes() -> str:
+    command = [str(assets.find().path("kube-apiserver")), "--version"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()[-1]
+
+
+def _machine() -> str:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return f"{os.cpu_count()} cores ({platform.machine()}), {memory:.0f} GiB"

@@ -1,0 +1,378 @@
+"""The judge of `make chaos`: it finds each violation in a recording that has one, and none in a clean one."""
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from chaos import judge as checks
+from chaos.judge import DRAIN_TAINT, EXCLUDED, MARK, STATE, Rules, Violation, judge, recovery
+from chaos.recording import AuditEvent, Recording, WatchEvent, read_audit
+
+RULES = Rules(
+    replicas=frozenset({"haulout-0", "haulout-1"}),
+    home="haulout",
+    budget=2,
+    leader_leases=frozenset({"leader", "profiles"}),
+    ledger="haulout-budget",
+)
+BEGIN = datetime(2026, 1, 5, 9, tzinfo=UTC)
+MINE, OTHER, PERSON = "haulout-0", "haulout-1", "people"
+
+
+class Story:
+    """Records what users do, one revision and one second after the other."""
+
+    def __init__(self) -> None:
+        self.audit: list[AuditEvent] = []
+        self.watched: list[WatchEvent] = []
+        self.version = 0
+        self.epoch = 0
+
+    @property
+    def now(self) -> datetime:
+        return BEGIN + timedelta(seconds=self.version)
+
+    def writes(self, user: str, resource: str, obj: dict[str, Any], *, seen: bool = True, verb: str = "patch") -> None:
+        """Let a user write an object; `seen` is whether the watch shows it."""
+        self.version += 1
+        metadata = obj["metadata"] | {"resourceVersion": str(self.version)}
+        stored = obj | {"metadata": {"uid": f"uid-{obj['metadata']['name']}"} | metadata}
+        self.acts(user, verb, resource, metadata["name"], namespace=metadata.get("namespace", ""), response=stored)
+        if seen:
+            self.shows(resource, stored)
+
+    def acts(self, user: str, verb: str, resource: str, name: str, **more: Any) -> None:
+        """Let a request be in the audit log."""
+        times = {"received": self.now - timedelta(milliseconds=10), "completed": self.now}
+        event = {"verb": verb, "resource": resource, "name": name, "code": 200, "epoch": self.epoch} | times | more
+        self.audit.append(AuditEvent(user=user, **event))
+
+    def shows(self, resource: str, obj: dict[str, Any], *, kind: str = "MODIFIED") -> None:
+        """Let a watch show an object."""
+        self.watched.append(WatchEvent(resource=resource, type=kind, object=obj, at=self.now, epoch=self.epoch))
+
+    def removes(self, resource: str, obj: dict[str, Any]) -> None:
+        """Let an object vanish."""
+        self.version += 1
+        metadata = {"uid": f"uid-{obj['metadata']['name']}"} | obj["metadata"] | {"resourceVersion": str(self.version)}
+        self.shows(resource, obj | {"metadata": metadata}, kind="DELETED")
+
+    def leads(self, user: str, lease: str = "leader") -> None:
+        """Let a replica take a lease."""
+        metadata = {"name": lease, "namespace": "haulout"}
+        self.writes(user, "leases", {"metadata": metadata, "spec": {"holderIdentity": f"id-of-{user}"}})
+
+    @property
+    def recording(self) -> Recording:
+        return Recording(tuple(self.audit), tuple(self.watched))
+
+
+@pytest.fixture
+def story() -> Story:
+    return Story()
+
+
+def node(name: str, *owners: str, cordoned: bool | None = None, taints: tuple[str, ...] = (), **labels: str) -> Any:
+    mark = {MARK: json.dumps({"owners": {it: {} for it in owners}})} if owners else {}
+    spec: dict[str, Any] = {"taints": [{"key": it, "effect": "NoSchedule"} for it in taints]}
+    if cordoned if cordoned is not None else owners:
+        spec["unschedulable"] = True
+    return {"metadata": {"name": name, "annotations": mark, "labels": labels}, "spec": spec}
+
+
+def order(name: str, on: str, phase: str = "", *, leaving: bool = False) -> Any:
+    metadata = {"name": name} | ({"deletionTimestamp": "2026-01-05T09:00:00Z"} if leaving else {})
+    return {"metadata": metadata, "spec": {"nodeName": on}, "status": {"phase": phase} if phase else {}}
+
+
+def record(name: str, *steps: tuple[str, str], **more: str) -> Any:
+    entries = [{"what": f"NodeMaintenance/{what}", "to": to, **more} for what, to in steps]
+    return {"metadata": {"name": name}, "entries": entries}
+
+
+def found(story: Story, invariant: str) -> list[str]:
+    return [it.what for it in judge(story.recording, RULES) if it.invariant == invariant]
+
+
+# A whole maintenance
+
+
+def play_maintenance(story: Story) -> None:
+    story.leads(MINE)
+    story.writes(PERSON, "nodes", node("n1"), verb="create")
+    story.writes(PERSON, "nodemaintenances", order("m1", "n1"), verb="create")
+    story.writes(MINE, "nodemaintenances", order("m1", "n1", "Running"))
+    story.writes(MINE, "nodes", node("n1", "NodeMaintenance/m1", taints=(DRAIN_TAINT,)))
+    story.writes(PERSON, "pods", {"metadata": {"name": "p", "namespace": "shop"}, "spec": {"nodeName": "n1"}})
+    story.acts(MINE, "create", "pods", "p", namespace="shop", subresource="eviction", code=201)
+    story.writes(MINE, "nodemaintenances", order("m1", "n1", "Succeeded"))
+    story.writes(PERSON, "nodemaintenances", order("m1", "n1", "Succeeded", leaving=True), verb="delete")
+    story.writes(MINE, "nodes", node("n1"))
+    story.writes(MINE, "maintenancerecords", record("n1", ("m1", "Running"), ("m1", "Succeeded"), ("m1", "Ended")))
+    story.removes("nodemaintenances", order("m1", "n1", "Succeeded", leaving=True))
+
+
+def test_a_maintenance_as_it_should_be_violates_nothing(story: Story) -> None:
+    play_maintenance(story)
+    assert judge(story.recording, RULES) == []
+
+
+# Safety
+
+
+def test_a_node_too_many_out_of_service_exceeds_the_budget(story: Story) -> None:
+    for name in ("n1", "n2", "n3"):
+        story.writes(MINE, "nodes", node(name, f"NodeMaintenance/{name}"))
+    assert found(story, "budget") == ["3 of at most 2 nodes are out of service: n1, n2, n3"]
+
+
+@pytest.mark.parametrize(
+    "third",
+    [node("n3", **{STATE: "in-maintenance"}), node("n3", taints=(DRAIN_TAINT,))],
+    ids=["a profile has it", "its mark is lost"],
+)
+def test_every_way_to_be_out_of_service_counts(story: Story, third: Any) -> None:
+    story.writes(MINE, "nodes", node("n1", "NodeMaintenance/m1"))
+    story.writes(MINE, "nodes", node("n2", "NodeMaintenance/m2"))
+    story.writes(MINE, "nodes", third)
+    assert found(story, "budget")
+
+
+def test_nodes_one_after_the_other_are_within_the_budget(story: Story) -> None:
+    for name in ("n1", "n2", "n3"):
+        story.writes(MINE, "nodes", node(name, f"NodeMaintenance/{name}"))
+        story.writes(MINE, "nodes", node(name))
+    assert found(story, "budget") == []
+
+
+def test_a_write_that_only_the_audit_log_shows_counts(story: Story) -> None:
+    story.writes(MINE, "nodes", node("n1", "NodeMaintenance/m1"))
+    story.writes(MINE, "nodes", node("n2", "NodeMaintenance/m2"))
+    story.writes(MINE, "nodes", node("n3", "NodeMaintenance/m3"), seen=False)
+    assert found(story, "budget")
+
+
+def test_a_write_that_only_a_watch_shows_counts(story: Story) -> None:
+    """The server was killed before it logged the request."""
+    for name in ("n1", "n2", "n3"):
+        story.version += 1
+        taken = node(name, f"NodeMaintenance/{name}")
+        story.shows("nodes", taken | {"metadata": taken["metadata"] | {"resourceVersion": str(story.version)}})
+    assert found(story, "budget")
+
+
+def test_what_a_restored_etcd_brings_back_is_nobodys_violation(story: Story) -> None:
+    story.writes(MINE, "nodes", node("n1", "NodeMaintenance/m1"))
+    story.writes(MINE, "nodes", node("n2", "NodeMaintenance/m2"))
+    story.writes(MINE, "nodes", node("n2"))
+    story.writes(MINE, "nodes", node("n3", "NodeMaintenance/m3"))
+    story.epoch = 1
+    for name, version in (("n1", "1"), ("n2", "2")):
+        copy = node(name, f"NodeMaintenance/{name}")
+        story.shows("nodes", copy | {"metadata": copy["metadata"] | {"resourceVersion": version}}, kind="LISTED")
+    assert found(story, "budget") == []
+
+
+def test_to_uncordon_a_node_that_a_person_cordoned_is_a_violation(story: Story) -> None:
+    story.writes(PERSON, "nodes", node("n1"))
+    story.writes(PERSON, "nodes", node("n1", cordoned=True))
+    story.writes(MINE, "nodes", node("n1", "NodeMaintenance/m1"))
+    story.writes(MINE, "nodes", node("n1"))
+    assert found(story, "uncordon") == [f"{MINE} uncordons n1, which a person cordoned"]
+
+
+def test_to_uncordon_a_node_that_an_order_holds_is_a_violation(story: Story) -> None:
+    story.writes(PERSON, "nodes", node("n1"))
+    story.writes(PERSON, "nodemaintenances", order("m1", "n1"))
+    story.writes(MINE, "nodes", node("n1", "NodeMaintenance/m1"))
+    story.writes(MINE, "nodes", node("n1"))
+    assert found(story, "uncordon") == [f"{MINE} uncordons n1, which NodeMaintenance/m1 holds"]
+
+
+def test_a_person_may_uncordon_what_they_like(story: Story) -> None:
+    story.writes(PERSON, "nodes", node("n1", cordoned=True))
+    story.writes(PERSON, "nodes", node("n1"))
+    assert found(story, "uncordon") == []
+
+
+def test_a_patch_that_changes_nothing_is_not_taken_for_the_write_before_it(story: Story) -> None:
+    story.writes(PERSON, "nodes", node("n1", cordoned=True))
+    story.writes(PERSON, "nodes", node("n1"))
+    stored = story.audit[-1].response
+    story.acts(MINE, "patch", "nodes", "n1", received=story.now, completed=story.now, response=stored)
+    assert found(story, "uncordon") == []
+
+
+def test_a_write_after_another_took_the_lease_is_a_violation(story: Story) -> None:
+    story.leads(MINE)
+    story.leads(OTHER)
+    story.writes(MINE, "nodes", node("n1"))
+    assert found(story, "deposed leader") == [f"{MINE} writes patch nodes n1 though {OTHER} leads"]
+
+
+def test_a_write_that_was_on_its_way_when_another_took_the_lease_is_none(story: Story) -> None:
+    story.leads(MINE)
+    early = story.now
+    story.leads(OTHER)
+    story.version += 1
+    story.acts(MINE, "patch", "nodes", "n1", received=early)
+    assert found(story, "deposed leader") == []
+
+
+def test_who_holds_the_lease_of_profiles_may_write(story: Story) -> None:
+    story.leads(MINE, "profiles")
+    story.leads(MINE)
+    story.leads(OTHER)
+    story.writes(MINE, "nodes", node("n1"))
+    assert found(story, "deposed leader") == []
+
+
+def test_a_lease_that_a_stranger_overwrote_deposes_nobody_until_a_replica_takes_it(story: Story) -> None:
+    story.leads(MINE)
+    stranger = {"metadata": {"name": "leader", "namespace": "haulout"}, "spec": {"holderIdentity": "stranger"}}
+    story.writes(PERSON, "leases", stranger)
+    story.writes(MINE, "nodes", node("n1"))
+    assert found(story, "deposed leader") == []
+
+
+def test_to_delete_a_pod_instead_of_evicting_it_is_a_violation(story: Story) -> None:
+    story.acts(MINE, "delete", "pods", "cart", namespace="shop")
+    story.acts(PERSON, "delete", "pods", "cart", namespace="shop")
+    story.acts(MINE, "delete", "pods", "refused", namespace="shop", code=403)
+    assert found(story, "eviction") == [f"{MINE} deletes pod shop/cart around its budget"]
+
+
+def test_to_evict_from_a_node_that_nobody_holds_is_a_violation(story: Story) -> None:
+    story.writes(PERSON, "nodes", node("n1"))
+    story.writes(PERSON, "pods", {"metadata": {"name": "p", "namespace": "shop"}, "spec": {"nodeName": "n1"}})
+    story.acts(MINE, "create", "pods", "p", namespace="shop", subresource="eviction", code=201)
+    assert found(story, "eviction") == [f"{MINE} evicts shop/p from n1, which nobody holds"]
+
+
+def test_two_orders_on_one_node_are_a_violation(story: Story) -> None:
+    story.writes(MINE, "nodes", node("n1", "NodeMaintenance/m1", "profile/os"))
+    assert found(story, "one per node") == []
+    story.writes(MINE, "nodes", node("n1", "NodeMaintenance/m1", "NodeMaintenance/m2"))
+    assert found(story, "one per node") == ["n1 is held by NodeMaintenance/m1 and NodeMaintenance/m2"]
+
+
+def test_to_change_what_belongs_to_others_is_a_violation(story: Story) -> None:
+    story.writes(PERSON, "nodes", node("n1", taints=("example.com/gpu",), team="shop"))
+    story.writes(MINE, "nodes", node("n1", **{EXCLUDED: "true"}))
+    assert found(story, "foreign") == [
+        f"{MINE} changes label team of n1",
+        f"{MINE} changes taint example.com/gpu=:NoSchedule of n1",
+    ]
+
+
+# What is left
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        node("n1", "NodeMaintenance/m1", cordoned=False),
+        node("n1", taints=(DRAIN_TAINT,)),
+        node("n1", **{EXCLUDED: "true"}),
+        node("n1", **{STATE: "maintenance-required"}),
+        node("n1") | {"status": {"conditions": [{"type": "Drained", "status": "True", "message": "Haulout: m1"}]}},
+    ],
+    ids=["mark", "taint", "label", "state", "condition"],
+)
+def test_what_stays_on_a_node_is_a_violation(story: Story, left: Any) -> None:
+    story.writes(MINE, "nodes", left)
+    assert len(found(story, "residue")) == 1
+
+
+def test_a_slot_and_a_lease_that_stay_are_violations(story: Story) -> None:
+    slots = json.dumps([{"name": "n1"}])
+    metadata = {"name": "haulout-budget", "namespace": "haulout"}
+    story.writes(MINE, "configmaps", {"metadata": metadata, "data": {"slots": slots}})
+    lease = {"metadata": {"name": "node-n1", "namespace": "medik8s-leases"}, "spec": {"holderIdentity": "x"}}
+    story.writes(MINE, "leases", lease)
+    assert found(story, "residue") == [
+        "the budget still has a slot of node n1",
+        "lease medik8s-leases/node-n1 is still held",
+    ]
+
+
+def test_a_node_that_stays_cordoned_is_a_violation_unless_a_person_cordoned_it(story: Story) -> None:
+    story.writes(PERSON, "nodes", node("n1"))
+    story.writes(PERSON, "nodes", node("n1", cordoned=True))
+    story.writes(PERSON, "nodes", node("n2"))
+    story.writes(MINE, "nodes", node("n2", cordoned=True))
+    story.writes(PERSON, "nodemaintenances", order("m1", "n1"))
+    assert found(story, "convergence") == [
+        "NodeMaintenance m1 still exists",
+        "node n2 stays cordoned, and no person cordoned it",
+    ]
+
+
+# The record
+
+
+@pytest.mark.parametrize(
+    "steps",
+    [(), ("Running",), ("Running", "Ended"), ("Running", "Ended", "Succeeded"), ("Running", "Succeeded")],
+    ids=lambda it: "-".join(it) or "nothing",
+)
+def test_an_entry_that_is_missing_or_in_another_place_is_a_violation(story: Story, steps: tuple[str, ...]) -> None:
+    play_maintenance(story)
+    story.writes(MINE, "maintenancerecords", record("n1", *(("m1", it) for it in steps)))
+    assert len(found(story, "history")) == 1
+
+
+def test_a_gap_that_the_record_shows_is_none(story: Story) -> None:
+    play_maintenance(story)
+    story.writes(MINE, "maintenancerecords", record("n1", ("m1", "Running"), result="Gap"))
+    assert found(story, "history") == []
+
+
+def test_an_event_that_is_recorded_twice_for_one_transition_is_a_violation(story: Story) -> None:
+    play_maintenance(story)
+    about = {"kind": "NodeMaintenance", "uid": "uid-m1"}
+    for name in ("e1", "e2"):
+        event = {"metadata": {"name": name, "namespace": "default"}, "regarding": about, "reason": "BeginMaintenance"}
+        story.writes(MINE, "events", event)
+    assert found(story, "events") == ["Event BeginMaintenance of NodeMaintenance m1 was recorded 2 times for 1"]
+
+
+# Recovery, and the audit log
+
+
+def test_recovery_is_the_time_until_an_operator_acts_on_the_probe(story: Story) -> None:
+    since = story.now
+    story.writes(PERSON, "nodemaintenances", order("probe", "n1"))
+    assert recovery(story.recording, RULES, "probe", since) is None
+    story.writes(OTHER, "nodemaintenances", order("probe", "n1", "Running"))
+    assert recovery(story.recording, RULES, "probe", since) == timedelta(seconds=2)
+
+
+def test_an_audit_log_that_breaks_off_is_read_as_far_as_it_goes() -> None:
+    line = {
+        "stage": "ResponseComplete",
+        "verb": "patch",
+        "user": {"username": MINE},
+        "objectRef": {"resource": "nodes", "name": "n1"},
+        "responseStatus": {"code": 200},
+        "requestReceivedTimestamp": "2026-01-05T09:00:00.000001Z",
+        "stageTimestamp": "2026-01-05T09:00:00.000002Z",
+        "responseObject": {"metadata": {"name": "n1", "resourceVersion": "7"}},
+    }
+    text = json.dumps(line)
+    (event,) = read_audit([text, text[:40], json.dumps(line | {"stage": "Panic"})], restored=[BEGIN])
+    assert (event.user, event.version, event.epoch, event.succeeded) == (MINE, 7, 1, True)
+
+
+def test_every_check_is_part_of_the_verdict() -> None:
+    wanted = [it for it in vars(checks).values() if callable(it) and "Iterator" in str(getattr(it, "__annotations__", {}).get("return"))]
+    public = [it for it in wanted if not it.__name__.startswith("_")]
+    assert [it for it in public if it not in checks.CHECKS] == []
+
+
+def test_a_violation_says_what_and_when() -> None:
+    assert str(Violation(invariant="budget", what="too many", at=BEGIN)) == (
+        "budget: too many (at 2026-01-05T09:00:00+00:00)"
+    )

@@ -1,0 +1,59 @@
+"""What `make chaos` prints and writes."""
+
+from datetime import date
+
+import pytest
+
+from chaos.faults import CLASSES
+from chaos.report import BEGIN, END, Round, Run, inserted, summary, table
+from chaos.suite import UnknownClass, chosen
+
+RUN = Run(
+    day=date(2026, 1, 5),
+    kubernetes="v1.36.3",
+    machine="2 cores",
+    rounds=[
+        Round(fault="lag", seed=1, recovery_seconds=1.0),
+        Round(fault="lag", seed=2, recovery_seconds=3.0, violations=["budget: too many"]),
+        Round(fault="lag", seed=3, recovery_seconds=2.0),
+        Round(fault="overload", seed=1),
+    ],
+)
+
+
+def test_the_table_has_a_line_for_each_class_that_ran() -> None:
+    assert table(RUN, ["overload", "kill", "lag"]).splitlines() == [
+        "Measured on 2026-01-05, Kubernetes v1.36.3, 2 cores: 4 rounds, seeds 1 to 3, 1 violations.",
+        "",
+        "| class | rounds | violations | recovery p50 | recovery p99 |",
+        "| --- | ---: | ---: | ---: | ---: |",
+        "| `overload` | 1 | 0 | never | never |",
+        "| `lag` | 3 | 1 | 2.0 s | 3.0 s |",
+    ]
+
+
+def test_the_table_replaces_what_stands_between_the_markers() -> None:
+    page = f"before\n{BEGIN}\nold\n{END}\nafter\n"
+    assert inserted(page, "new") == f"before\n{BEGIN}\n\nnew\n\n{END}\nafter\n"
+    assert inserted(inserted(page, "new"), "new") == inserted(page, "new")
+
+
+def test_a_page_without_markers_is_left_alone() -> None:
+    with pytest.raises(ValueError, match="has no lines"):
+        inserted("before", "new")
+
+
+def test_the_report_says_how_to_replay_a_round_with_violations() -> None:
+    assert summary(RUN)["replay"] == ["make chaos CLASSES=lag SEED=2 ROUNDS=1"]
+
+
+def test_classes_are_chosen_by_name_or_by_how_it_begins() -> None:
+    assert chosen("kill,lag, kill-both") == ["kill-leader", "kill-both", "kill-apiserver", "lag"]
+    assert chosen("") == list(CLASSES)
+    with pytest.raises(UnknownClass, match="no class is called nothing; there are kill-leader"):
+        chosen("nothing")
+
+
+def test_every_class_says_what_it_does() -> None:
+    assert len(CLASSES) >= 16
+    assert [name for name, fault in CLASSES.items() if not fault.__doc__] == []
