@@ -2,7 +2,7 @@
 
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help install run lint format docs reference packages test test-thorough test-cluster test-browser coverage mutants bench image control-plane lock clean
+.PHONY: help install run lint format docs reference packages test test-thorough test-cluster test-browser chaos coverage mutants bench image control-plane lock clean
 
 VENV := .venv
 ENGINE := docker
@@ -101,6 +101,14 @@ test-cluster: $(CLOUDS_STAMP) ## the behaviour tests on a real kube-apiserver (f
 test-browser: $(BROWSER_STAMP) ## the dashboard in a browser: chromium, from Debian's packages or where CHROMIUM says
 	$(BIN)/pytest --numprocesses=auto --dist=worksteal tests/browser
 
+# Rounds wait more than they work. A round that is replayed has the fault of before at the same instant of its workload.
+chaos: MINUTES := 25
+chaos: SEED := 1
+chaos: install ## faults on a real control plane, judged from outside; make chaos MINUTES=10 SEED=1 CLASSES=kill,lag
+	@cd tests && ../$(BIN)/python -m controlplane assets >/dev/null
+	@cd tests && ../$(BIN)/python -m chaos run --minutes $(MINUTES) --seed $(SEED) --classes "$(CLASSES)" \
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(WRITE),--write)
+
 coverage: $(CLOUDS_STAMP) ## which lines no test reaches
 	$(BIN)/coverage run -m pytest
 	$(BIN)/coverage report
@@ -130,4 +138,4 @@ lock: install ## newer versions of all dependencies into requirements/*.txt
 	for it in browser build aws oci openstack vsphere; do $(COMPILE) --output-file requirements/$$it.txt requirements/$$it.in || exit; done
 
 clean: ## everything that was made here
-	rm -rf $(VENV) .coverage htmlcov .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist site
+	rm -rf $(VENV) .coverage htmlcov .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .chaos dist site

@@ -39,7 +39,7 @@ def classes() -> None:
 @click.option("--folder", type=click.Path(path_type=Path), default=_ROOT / ".chaos", help="Where reports are kept.")
 @click.option("--write", is_flag=True, help="Write the table into docs/operations/reliability.md.")
 @click.option("--sabotage", type=click.Choice(list(SABOTAGE)), default=None, help="Break the operator on purpose.")
-def run(  # noqa: PLR0913 - one for each option
+def run(
     *,
     minutes: float,
     seed: int,

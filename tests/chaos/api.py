@@ -41,7 +41,7 @@ ROOTS = {
 Raw = dict[str, Any]
 
 
-class Refused(Exception):  # noqa: N818 - named for what happened, as in haulout.errors
+class Refused(Exception):
     """The API server answered with an error."""
 
     def __init__(self, status: int, message: str) -> None:

@@ -20,6 +20,7 @@ from chaos.world import World
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
 
 Fault = Callable[[World], Awaitable[None]]
+_USURPED = {"spec": {"holderIdentity": "intruder", "leaseDurationSeconds": 5}}
 _FOUND_WITHIN = timedelta(seconds=30)
 
 
@@ -27,14 +28,14 @@ _FOUND_WITHIN = timedelta(seconds=30)
 
 
 async def kill_leader(world: World) -> None:
-    """`kill -9` of the leader; it is started again some seconds later."""
+    """Kill the leader with SIGKILL; start it again some seconds later."""
     leader = await world.leader()
     leader.kill()
     world.meanwhile(_start_later(world, leader))
 
 
 async def kill_both(world: World) -> None:
-    """`kill -9` of both replicas; they are started again some seconds later."""
+    """Kill both replicas with SIGKILL; start them again some seconds later."""
     for it in world.replicas:
         it.kill()
     await world.pause(1, 5)
@@ -43,14 +44,14 @@ async def kill_both(world: World) -> None:
 
 
 async def terminate_leader(world: World) -> None:
-    """SIGTERM to the leader, as in an upgrade; it is started again after its end."""
+    """End the leader with SIGTERM, as an upgrade does; start it again after its end."""
     leader = await world.leader()
     leader.signal(signal.SIGTERM)
     world.meanwhile(_start_after_end(world, leader))
 
 
 async def stall_leader(world: World) -> None:
-    """SIGSTOP and SIGCONT of the leader: shorter than its lease, or longer."""
+    """Stop the leader with SIGSTOP for less or for more than its lease, then let it continue."""
     leader = await world.leader()
     leader.signal(signal.SIGSTOP)
     await world.pause(*world.rng.choice([(2, 9), (16, 25)]))
@@ -61,21 +62,21 @@ async def stall_leader(world: World) -> None:
 
 
 async def kill_apiserver(world: World) -> None:
-    """`kill -9` of the API server, and a start some seconds later."""
+    """Kill the API server with SIGKILL; start it again some seconds later."""
     await world.block(world.plane.kill_apiserver)
     await world.pause(0, 8)
     await world.block(world.plane.start_apiserver)
 
 
 async def stall_apiserver(world: World) -> None:
-    """The API server accepts connections and answers nothing, for less or for more than a lease."""
+    """Stop the API server with SIGSTOP for less or for more than a lease: it accepts connections and is silent."""
     await world.block(world.plane.pause_apiserver)
     await world.pause(*world.rng.choice([(2, 9), (16, 25)]))
     await world.block(world.plane.resume_apiserver)
 
 
 async def lose_etcd(world: World) -> None:
-    """Etcd is killed and started again, or stalls."""
+    """Kill etcd with SIGKILL and start it again, or stop it with SIGSTOP for a while."""
     if world.rng.random() < 0.5:
         await world.block(world.plane.kill_etcd)
         await world.pause(0, 8)
@@ -87,7 +88,7 @@ async def lose_etcd(world: World) -> None:
 
 
 async def restore_etcd(world: World) -> None:
-    """Etcd is restored from a copy some seconds old: objects and resourceVersions go back."""
+    """Restore etcd from a copy some seconds old: objects and resourceVersions go back."""
     await world.block(world.plane.save_etcd)
     await world.pause(4, 10)
     async with world.observer.restoring():
@@ -95,7 +96,7 @@ async def restore_etcd(world: World) -> None:
 
 
 async def forget_history(world: World) -> None:
-    """Etcd is compacted and the API server restarts: each watch is answered with 410 Gone."""
+    """Compact etcd and restart the API server: it answers each watch with 410 Gone."""
     await world.block(world.plane.forget_history)
     for it in world.replicas:
         it.proxy.cut()
@@ -105,7 +106,7 @@ async def forget_history(world: World) -> None:
 
 
 async def partition_leader(world: World) -> None:
-    """The leader is cut off from the API server: connections are reset, or nothing passes."""
+    """Cut the leader off from the API server: reset its connections, or let nothing pass."""
     leader = await world.leader()
     leader.proxy.network.refuses = world.rng.random() < 0.5
     leader.proxy.network.passes.clear()
@@ -117,7 +118,7 @@ async def partition_leader(world: World) -> None:
 
 
 async def partition_both(world: World) -> None:
-    """Both replicas are cut off from the API server."""
+    """Cut both replicas off from the API server."""
     for it in world.replicas:
         it.proxy.network.refuses = True
         it.proxy.cut()
@@ -126,23 +127,23 @@ async def partition_both(world: World) -> None:
 
 
 async def slow_network(world: World) -> None:
-    """Each request of the operator takes up to seconds longer."""
+    """Delay each request of the operator by up to three seconds."""
     most = world.rng.uniform(0.5, 3)
     await _with_networks(world, lambda: Network(latency_seconds=(0.05, most)), seconds=(8, 15))
 
 
 async def broken_answers(world: World) -> None:
-    """Answers break off in the middle, or are lost after the request took effect."""
+    """Break answers off in the middle, or lose them after the request took effect."""
     await _with_networks(world, lambda: Network(truncates=0.15, loses_answers=0.15), seconds=(8, 15))
 
 
 async def overload(world: World) -> None:
-    """Half of the operator's requests are answered with 429 or 503."""
+    """Answer half of the operator's requests with 429 or 503."""
     await _with_networks(world, lambda: Network(overloaded=0.5), seconds=(8, 15))
 
 
 async def cut_watches(world: World) -> None:
-    """All connections of both replicas are reset, again and again."""
+    """Reset all connections of both replicas, again and again."""
     for _ in range(world.rng.randint(3, 10)):
         for it in world.replicas:
             it.proxy.cut()
@@ -150,7 +151,7 @@ async def cut_watches(world: World) -> None:
 
 
 async def lag(world: World) -> None:
-    """Watches lag behind by seconds while reads and writes do not, as behind a server with a slow watch cache."""
+    """Deliver watch events seconds late while reads and writes are current, as a slow watch cache does."""
     late = world.rng.uniform(1, 4)
     await _with_networks(world, lambda: Network(watch_lag_seconds=late), seconds=(10, 18))
 
@@ -159,18 +160,17 @@ async def lag(world: World) -> None:
 
 
 async def take_leases(world: World) -> None:
-    """The leader's leases are deleted, or overwritten with a holder that does not exist."""
+    """Delete the leader's leases, or overwrite them with a holder that does not exist."""
     is_deleted = world.rng.random() < 0.5
     for name in (LEADER_LEASE, PROFILES_LEASE):
         if is_deleted:
             await world.workload.insist(lambda it=name: world.api.delete("leases", it, namespace=HOME))
         else:
-            change = {"spec": {"holderIdentity": "intruder", "leaseDurationSeconds": 5}}
-            await world.workload.insist(lambda it=name: world.api.patch("leases", it, change, namespace=HOME))
+            await world.workload.insist(lambda it=name: world.api.patch("leases", it, _USURPED, namespace=HOME))
 
 
 async def two_leaders(world: World) -> None:
-    """The leader stalls while it drains, until the other one leads; then both are there."""
+    """Stop the leader while it drains until the other one leads; then let it continue beside it."""
     leader = await world.leader()
     await world.observer.until(lambda: any(nodes_hold(world.observer, it) for it in ORDERED), within=_FOUND_WITHIN)
     leader.signal(signal.SIGSTOP)
@@ -182,7 +182,7 @@ async def two_leaders(world: World) -> None:
 
 
 async def step_clock(world: World) -> None:
-    """The wall clock of the leader is set by up to two hours, and set right again later."""
+    """Set the wall clock of the leader forward or back by up to two hours, and right again later."""
     leader = await world.leader()
     leader.set_clock(world.rng.choice([-1, 1]) * world.rng.uniform(60, 7200))
     await world.pause(6, 14)
@@ -193,7 +193,7 @@ async def step_clock(world: World) -> None:
 
 
 async def withdraw_rights(world: World) -> None:
-    """The ClusterRoleBinding of the operator, or all its bindings, are deleted and created again."""
+    """Delete the ClusterRoleBinding of the operator, or all its bindings, and create them again."""
     there: list[tuple[str, str, str, Any]] = [("clusterrolebindings", "haulout", "", None)]
     if world.rng.random() < 0.5:
         there += [("rolebindings", "haulout", HOME, None), ("rolebindings", "haulout", "medik8s-leases", None)]
@@ -207,7 +207,7 @@ async def withdraw_rights(world: World) -> None:
 
 
 async def deny_writes(world: World) -> None:
-    """A ValidatingAdmissionPolicy, or a webhook that nobody serves, denies the operator's writes to nodes."""
+    """Deny the operator's writes to nodes, by a ValidatingAdmissionPolicy or by a webhook that nobody serves."""
     if world.rng.random() < 0.5:
         await _with_objects(world, [_policy(), _policy_binding()], seconds=(5, 15))
     else:
@@ -218,7 +218,7 @@ async def deny_writes(world: World) -> None:
 
 
 async def tamper_with_marks(world: World) -> None:
-    """Somebody removes the operator's annotation from a node in maintenance, empties it, or writes garbage."""
+    """Remove the operator's annotation from nodes in maintenance, empty it, or write garbage into it."""
     for node in await _held_nodes(world):
         value = world.rng.choice([None, "{}", "garbage", "[1]", '{"owners": 7}'])
         change = {"metadata": {"annotations": {MARK: value}}}
@@ -227,7 +227,7 @@ async def tamper_with_marks(world: World) -> None:
 
 
 async def undo_cordons(world: World) -> None:
-    """Somebody uncordons a node in maintenance, or removes its taint or label."""
+    """Uncordon nodes in maintenance by hand, or remove their taint or label."""
     for node in await _held_nodes(world):
         taint = world.observer.objects["nodes"][node]["spec"].get("taints") or []
         change: Any = world.rng.choice(
@@ -242,7 +242,7 @@ async def undo_cordons(world: World) -> None:
 
 
 async def hostile_objects(world: World) -> None:
-    """Objects that are huge, of odd types where the schema allows them, or with times that make no sense."""
+    """Create objects that are huge, name nothing that exists, or have times and annotations that make no sense."""
     for body in _hostile_bodies():
         kind = f"{body['kind'].lower()}s"
         try:
@@ -259,13 +259,11 @@ async def hostile_objects(world: World) -> None:
     for node in ORDERED[:3]:
         await world.workload.insist(lambda it=node: world.api.patch("nodes", it, clean))
     for body in _hostile_bodies():
-        await world.workload.insist(
-            lambda it=body: world.api.delete(f"{it['kind'].lower()}s", it["metadata"]["name"])
-        )
+        await world.workload.insist(lambda it=body: world.api.delete(f"{it['kind'].lower()}s", it["metadata"]["name"]))
 
 
 async def tamper_with_ledger(world: World) -> None:
-    """Somebody deletes the ConfigMap in which the budget keeps its slots."""
+    """Delete the ConfigMap in which the budget keeps its slots."""
     for _ in range(world.rng.randint(1, 3)):
         await world.workload.insist(
             lambda: world.api.delete("configmaps", "haulout-budget-nodes-in-maintenance", namespace=HOME)
@@ -274,7 +272,7 @@ async def tamper_with_ledger(world: World) -> None:
 
 
 async def replace_nodes(world: World) -> None:
-    """Nodes in maintenance are deleted and created again under the same names."""
+    """Delete nodes in maintenance and create them again under the same names."""
     for node in await _held_nodes(world):
         await world.workload.insist(lambda it=node: world.api.delete("nodes", it))
         await world.pause(0, 2)
@@ -282,7 +280,7 @@ async def replace_nodes(world: World) -> None:
 
 
 async def conflicting_writes(world: World) -> None:
-    """Somebody else writes to all nodes many times a second: every write of the operator may conflict."""
+    """Write to all nodes many times a second: every write of the operator may conflict."""
     until = world.clock.monotonic() + world.rng.uniform(6, 12)
     number = 0
     while world.clock.monotonic() < until:

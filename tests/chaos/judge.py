@@ -22,7 +22,7 @@ STATE = "cloud.sap/maintenance-state"
 DRAIN_TAINT = "medik8s.io/drain"
 EXCLUDED = "remediation.medik8s.io/exclude-from-remediation"
 ORDER = "NodeMaintenance/"
-_TRANSITIONS = "haulout.dev/transitions"
+_PASSED = "haulout.dev/passed"  # a note for the history that holds nothing; the next transition removes it
 _OUR_PREFIXES = ("haulout.dev/", "cloud.sap/")
 _OUR_LABELS = (EXCLUDED,)
 _OUR_TAINTS = ("node.kubernetes.io/unschedulable", DRAIN_TAINT)
@@ -44,7 +44,6 @@ class Rules:
     budget: int  # how many nodes may be out of service at once
     leader_leases: frozenset[str]
     ledger: str  # the ConfigMap that keeps the budget's slots
-    intruders: frozenset[str] = frozenset()  # users who tamper with what is the operator's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,12 +81,23 @@ def leftovers(recording: Recording, rules: Rules) -> Iterator[Violation]:
             yield Violation(invariant="residue", what=f"lease {key} is still held")
 
 
-def recovery(recording: Recording, rules: Rules, probe: str, since: datetime) -> timedelta | None:
-    """Return how long after `since` an operator first acted on the NodeMaintenance `probe`; None: never."""
+def recovery(recording: Recording, rules: Rules, since: datetime, *, order: str, node: str) -> timedelta | None:
+    """Return how long after `since` an operator had acted on a NodeMaintenance and on an announced node; None: never.
+
+    Orders and profiles may be led by different leases: both must be led again.
+    """
+    acted: dict[str, timedelta] = {}
     for event in recording.writes(rules.replicas):
-        if event.resource == "nodemaintenances" and event.name == probe and event.completed >= since:
-            return event.completed - since
-    return None
+        is_order = (event.resource, event.name) == ("nodemaintenances", order)
+        is_node = (event.resource, event.name) == ("nodes", node) and _is_taken_by_profile(event.response)
+        if event.completed >= since and (is_order or is_node):
+            acted.setdefault(event.resource, event.completed - since)
+    return max(acted.values()) if len(acted) == 2 else None
+
+
+def _is_taken_by_profile(node: Raw | None) -> bool:
+    labels = (node or {}).get("metadata", {}).get("labels") or {}
+    return labels.get(STATE) not in (None, "operational")
 
 
 # Safety
@@ -126,7 +136,8 @@ def wrong_uncordons(recording: Recording, rules: Rules) -> Iterator[Violation]:
                 by_person.discard(it.key)
         elif was and not is_now:
             if it.key in by_person:
-                yield Violation(invariant="uncordon", what=f"{it.user} uncordons {it.key}, which a person cordoned", at=it.at)
+                what = f"{it.user} uncordons {it.key}, which a person cordoned"
+                yield Violation(invariant="uncordon", what=what, at=it.at)
             for owner in _owners(before):
                 if owner.startswith(ORDER) and orders.wants(owner.removeprefix(ORDER), it.key):
                     what = f"{it.user} uncordons {it.key}, which {owner} holds"
@@ -263,7 +274,7 @@ def _owners(node: Raw | None) -> tuple[str, ...]:
 def _left_on(node: Raw) -> Iterator[str]:
     metadata = node["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    yield from (f"annotation {key}" for key in annotations if key.startswith("haulout.dev/"))
+    yield from (f"annotation {key}" for key in annotations if key.startswith("haulout.dev/") and key != _PASSED)
     if EXCLUDED in labels:
         yield f"label {EXCLUDED}"
     if labels.get(STATE) not in (None, "operational"):
@@ -406,7 +417,7 @@ class _Seen:
 
 
 def _transitions(recording: Recording) -> dict[str, _Seen]:
-    """Return the phases that each NodeMaintenance went through in the last epoch, by uid, `Ended` after its deletion."""
+    """Return the phases of each NodeMaintenance in the last epoch, by uid; `Ended` follows its deletion."""
     revisions = recording.revisions("nodemaintenances")
     epoch = max((it.epoch for it in revisions), default=0)
     seen: dict[str, _Seen] = {}

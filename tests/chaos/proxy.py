@@ -22,6 +22,7 @@ from haulout.core.clock import RealClock
 
 _PER_HOP = {"connection", "host", "keep-alive", "transfer-encoding", "upgrade", "date", "server"}
 _NO_LIMIT = aiohttp.ClientTimeout(total=None)
+_SHUTDOWN_SECONDS = 0.1  # aiohttp takes 0 for no limit
 _LARGEST_BODY = 2**24
 
 
@@ -60,7 +61,7 @@ class Proxy:
         connector = aiohttp.TCPConnector(limit=0, ssl=self._tls)
         async with aiohttp.ClientSession(connector=connector, auto_decompress=False, timeout=_NO_LIMIT) as session:
             self._session = session
-            runner = web.ServerRunner(web.Server(self._handle), handle_signals=False, shutdown_timeout=0)
+            runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=_SHUTDOWN_SECONDS)
             await runner.setup()
             site = web.TCPSite(runner, LOOPBACK, 0)
             await site.start()

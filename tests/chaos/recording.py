@@ -115,9 +115,7 @@ class Recording:
     def writes(self, users: Iterable[str]) -> Iterator[AuditEvent]:
         """Yield the requests of these users that took effect, in the order in which the server finished them."""
         wanted = frozenset(users)
-        yield from sorted(
-            (it for it in self.audit if it.user in wanted and it.succeeded), key=lambda it: it.completed
-        )
+        yield from sorted((it for it in self.audit if it.user in wanted and it.succeeded), key=lambda it: it.completed)
 
 
 def read_audit(lines: Iterable[str], *, restored: Sequence[datetime] = ()) -> Iterator[AuditEvent]:

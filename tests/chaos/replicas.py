@@ -88,8 +88,7 @@ async def two_replicas(
     proxies = [Proxy(plane.server, tls, plane.token(user), random.Random(rng.random())) for user in USERS]
     async with proxies[0].serving(), proxies[1].serving():
         first, second = (
-            Replica(user, proxy, folder=folder, sabotage=sabotage)
-            for user, proxy in zip(USERS, proxies, strict=True)
+            Replica(user, proxy, folder=folder, sabotage=sabotage) for user, proxy in zip(USERS, proxies, strict=True)
         )
         try:
             yield first, second

@@ -24,8 +24,8 @@ from chaos.api import Api
 from chaos.judge import Rules, Violation, judge, leftovers, recovery
 from chaos.observer import Observer
 from chaos.recording import Recording, WatchEvent, read_audit
-from chaos.replicas import HOME, USERS, GROUP, two_replicas
-from chaos.workload import BUDGET, Workload
+from chaos.replicas import GROUP, HOME, USERS, two_replicas
+from chaos.workload import BUDGET, PROBED_BY_NOTICE, Workload
 from chaos.world import World
 from controlplane import ControlPlane
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
@@ -84,12 +84,11 @@ class Result:
 
 async def run_round(fault: str, *, seed: int, folder: Path, sabotage: str = "") -> Result:
     """Run a round and judge it; `sabotage` breaks the operator on purpose."""
-    folder.mkdir(parents=True, exist_ok=True)
     clock = RealClock()
     begun = clock.monotonic()
-    (folder / "policy.yaml").write_text(yaml.safe_dump(_POLICY))
-    audit_log = folder / "audit.log"
-    flags = [f"--audit-policy-file={folder / 'policy.yaml'}", f"--audit-log-path={audit_log}"]
+    policy, audit_log = folder / "policy.yaml", folder / "audit.log"
+    await asyncio.to_thread(_write_policy, policy)
+    flags = [f"--audit-policy-file={policy}", f"--audit-log-path={audit_log}"]
     users = dict.fromkeys(USERS, (GROUP,)) | {_PEOPLE: _MASTERS}
     plane = ControlPlane(users=users, apiserver_flags=flags)
     await asyncio.to_thread(plane.start)
@@ -98,9 +97,9 @@ async def run_round(fault: str, *, seed: int, folder: Path, sabotage: str = "") 
     finally:
         await asyncio.to_thread(plane.stop)
     found = judge(recording, RULES)
-    took = recovery(recording, RULES, PROBE, since)
+    took = recovery(recording, RULES, since, order=PROBE, node=PROBED_BY_NOTICE)
     if took is None:
-        found.append(Violation(invariant="convergence", what="no operator acts on an order made after the fault"))
+        found.append(Violation(invariant="convergence", what="no operator acts on what was ordered after the fault"))
     return Result(
         fault=fault,
         seed=seed,
@@ -153,7 +152,7 @@ async def _live(
         await workload.probe(PROBE)
         await world.pause(3, 6)
         workload.stop_ordering()
-        await observer.until(lambda: _has_converged(observer), within=_CONVERGES_WITHIN)
+        await observer.until(lambda: _has_converged(world), within=_CONVERGES_WITHIN)
         await clock.sleep(_SETTLES_WITHIN)
         await workload.stop()
         await observer.stop()
@@ -162,17 +161,28 @@ async def _live(
         return Recording(tuple(read_audit(lines, restored=observer.restored)), tuple(observer.events)), since
 
 
+def _write_policy(file: Path) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(yaml.safe_dump(_POLICY))
+
+
 def _is_led(observer: Observer) -> bool:
     lease = observer.objects["leases"].get(f"{HOME}/{LEADER_LEASE}") or {}
     return bool((lease.get("spec") or {}).get("holderIdentity"))
 
 
-def _has_converged(observer: Observer) -> bool:
-    """Tell whether nothing is left to do; by the watches alone, since the log is long."""
-    if PROBE in observer.objects["nodemaintenances"] or observer.objects["nodemaintenances"]:
+def _has_converged(world: World) -> bool:
+    """Tell whether people have finished, and nothing is left of what they ordered."""
+    observer = world.observer
+    if not world.workload.is_finished or observer.objects["nodemaintenances"]:
         return False
-    recording = Recording((), tuple(it for it in observer.events if it.resource in ("nodes", "configmaps", "leases")))
-    return not any(it.invariant == "residue" for it in leftovers(recording, RULES))
+    now = world.clock.now()
+    there = tuple(
+        WatchEvent(resource=resource, type="LISTED", object=obj, at=now)
+        for resource in ("nodes", "configmaps", "leases")
+        for obj in observer.objects[resource].values()
+    )
+    return not any(it.invariant == "residue" for it in leftovers(Recording((), there), RULES))
 
 
 def _keep(file: Path, events: Sequence[WatchEvent]) -> None:

@@ -91,9 +91,7 @@ async def _run_one(plan: Plan, fault: str, seed: int) -> tuple[Round, str]:
             process.kill()
             await process.wait()
         return Round(fault=fault, seed=seed, violations=[f"round: it did not come to its end: {problem}"]), ""
-    result = Round(
-        fault=fault, seed=seed, violations=found["violations"], recovery_seconds=found["recovery_seconds"]
-    )
+    result = Round(fault=fault, seed=seed, violations=found["violations"], recovery_seconds=found["recovery_seconds"])
     if not result.violations:
         shutil.rmtree(folder, ignore_errors=True)
     return result, error.decode(errors="replace")[-2000:]

@@ -26,7 +26,8 @@ PATCHED = "n4"  # that a profile takes
 ANNOUNCED = "n5"  # that maintenance is announced for
 CORDONED = "n6"  # that a person cordons, and that others order a maintenance of
 PROBED = "n7"  # on which a maintenance is ordered when a fault ends
-NODES = (*ORDERED, PATCHED, ANNOUNCED, CORDONED, PROBED)
+PROBED_BY_NOTICE = "n8"  # that maintenance is announced for when a fault ends
+NODES = (*ORDERED, PATCHED, ANNOUNCED, CORDONED, PROBED, PROBED_BY_NOTICE)
 SHOP = "shop"
 PATCH_LABEL = "example.com/patch"
 _FOREIGN_TAINT = {"key": "example.com/dedicated", "value": "shop", "effect": "PreferNoSchedule"}
@@ -56,7 +57,8 @@ class Workload:
         self._ordering = True
         self._numbers = iter(range(1_000_000))
         self._busy: set[str] = set()
-        self._tasks: list[asyncio.Task[None]] = []
+        self._people: list[asyncio.Task[None]] = []
+        self._daemons: list[asyncio.Task[None]] = []
 
     # The cluster
 
@@ -97,30 +99,39 @@ class Workload:
         for _ in range(2):
             name = f"web-{next(self._numbers)}"
             await self.insist(lambda it=name: self.api.create("pods", _pod(it, node), namespace=SHOP))
-            await self.insist(lambda it=name: self.api.patch("pods", it, _RUNNING, namespace=SHOP, subresource="status"))
+            await self.insist(
+                lambda it=name: self.api.patch("pods", it, _RUNNING, namespace=SHOP, subresource="status")
+            )
 
     # Those who act by themselves
 
     def begin(self) -> None:
         """Have everybody begin."""
-        acts = [self._let_pods_go, self._allow_evictions, self._order, self._patch, self._announce, self._cordon]
-        self._tasks = [self._group.create_task(act()) for act in acts]
+        self._daemons = [self._group.create_task(act()) for act in (self._let_pods_go, self._allow_evictions)]
+        acts = (self._order, self._patch, self._announce, self._cordon)
+        self._people += [self._group.create_task(act()) for act in acts]
 
     def stop_ordering(self) -> None:
         """Have people order nothing new; they finish what they have begun."""
         self._ordering = False
 
+    @property
+    def is_finished(self) -> bool:
+        """Whether people have finished all that they began."""
+        return all(task.done() for task in self._people)
+
     async def stop(self) -> None:
         """Have everybody stop."""
         self._ordering = False
-        for task in self._tasks:
+        for task in (*self._people, *self._daemons):
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._people, *self._daemons, return_exceptions=True)
 
     async def probe(self, name: str) -> None:
-        """Order a maintenance whose first status tells that an operator acts; it ends like all others."""
+        """Order a maintenance and announce another: what the operator does first about both tells that it acts."""
         await self.insist(lambda: self.api.create("nodemaintenances", _order(name, PROBED)))
-        self._tasks.append(self._group.create_task(self._finish_order(name)))
+        self._people.append(self._group.create_task(self._finish_order(name)))
+        self._people.append(self._group.create_task(self._live_through_notice(name, PROBED_BY_NOTICE)))
 
     async def insist(self, send: Callable[[], Awaitable[Any]]) -> None:
         """Send a request until the server takes it; what exists already or is gone is fine."""
@@ -148,7 +159,7 @@ class Workload:
                 self._busy.add(node)
                 await self.fill(node)
                 await self.insist(lambda it=(name, node): self.api.create("nodemaintenances", _order(*it)))
-                self._tasks.append(self._group.create_task(self._finish_order(name, node)))
+                self._people.append(self._group.create_task(self._finish_order(name, node)))
             await self.pause(0.3, 1.5)
 
     async def _finish_order(self, name: str, node: str = "") -> None:
@@ -174,19 +185,20 @@ class Workload:
     async def _announce(self) -> None:
         while self._ordering:
             await self.pause(1, 4)
-            name = f"notice-{next(self._numbers)}"
-            notice = {
-                "apiVersion": "haulout.dev/v1alpha1",
-                "kind": "MaintenanceNotice",
-                "metadata": {"name": name},
-                "spec": {"nodeName": ANNOUNCED, "source": "chaos", "kind": "Reboot", "stage": "Started"},
-            }
-            await self.insist(lambda it=notice: self.api.create("maintenancenotices", it))
-            await self.observer.until(lambda: self._state(ANNOUNCED) == "in-maintenance", within=_FOR_EVER)
-            await self.pause(0.5, 2)
-            ended = {"spec": {"stage": "Ended"}}
-            await self.insist(lambda it=name: self.api.patch("maintenancenotices", it, ended))
-            await self.observer.until(lambda: self._state(ANNOUNCED) in ("", "operational"), within=_FOR_EVER)
+            await self._live_through_notice(f"notice-{next(self._numbers)}", ANNOUNCED)
+
+    async def _live_through_notice(self, name: str, node: str) -> None:
+        notice = {
+            "apiVersion": "haulout.dev/v1alpha1",
+            "kind": "MaintenanceNotice",
+            "metadata": {"name": name},
+            "spec": {"nodeName": node, "source": "chaos", "kind": "Reboot", "stage": "Started"},
+        }
+        await self.insist(lambda: self.api.create("maintenancenotices", notice))
+        await self.observer.until(lambda: self._state(node) == "in-maintenance", within=_FOR_EVER)
+        await self.pause(1, 3)
+        await self.insist(lambda: self.api.patch("maintenancenotices", name, {"spec": {"stage": "Ended"}}))
+        await self.observer.until(lambda: self._state(node) in ("", "operational"), within=_FOR_EVER)
 
     def _state(self, name: str) -> str:
         node = self.observer.objects["nodes"].get(name) or {"metadata": {}}

@@ -1,6 +1,7 @@
 """What `make chaos` prints and writes."""
 
 from datetime import date
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +9,7 @@ from chaos.faults import CLASSES
 from chaos.report import BEGIN, END, Round, Run, inserted, summary, table
 from chaos.suite import UnknownClass, chosen
 
+PAGE = Path(__file__).parents[3] / "docs" / "operations" / "reliability.md"
 RUN = Run(
     day=date(2026, 1, 5),
     kubernetes="v1.36.3",
@@ -52,6 +54,12 @@ def test_classes_are_chosen_by_name_or_by_how_it_begins() -> None:
     assert chosen("") == list(CLASSES)
     with pytest.raises(UnknownClass, match="no class is called nothing; there are kill-leader"):
         chosen("nothing")
+
+
+def test_the_page_explains_every_class_and_has_room_for_the_table() -> None:
+    page = PAGE.read_text()
+    assert [name for name in CLASSES if f"| `{name}` |" not in page.partition("## Fault classes")[2]] == []
+    assert inserted(page, "new").count("new\n\n<!--") == 1
 
 
 def test_every_class_says_what_it_does() -> None:
