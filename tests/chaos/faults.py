@@ -93,6 +93,8 @@ async def restore_etcd(world: World) -> None:
     await world.pause(4, 10)
     async with world.observer.restoring():
         await world.block(world.plane.restore_etcd)
+    await world.observer.until(lambda: world.observer.is_synced, within=_FOUND_WITHIN)
+    await world.workload.start_over()
 
 
 async def forget_history(world: World) -> None:

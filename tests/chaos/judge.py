@@ -123,25 +123,17 @@ def exceeded_budget(recording: Recording, rules: Rules) -> Iterator[Violation]:
 def wrong_uncordons(recording: Recording, rules: Rules) -> Iterator[Violation]:
     """Yield each uncordon by the operator of a node that a person cordoned, or that an order still holds."""
     orders = _Orders(recording)
-    by_person: set[str] = set()
-    for before, it in _steps(recording.revisions("nodes")):
+    for before, it, cordoned_by_people in _with_cordons(recording, rules):
         orders.advance(it)
-        was, is_now = _is_cordoned(before), _is_cordoned(it.object) and not it.deleted
-        if it.deleted:
-            by_person.discard(it.key)
-        elif it.user not in rules.replicas:
-            if is_now and not was:
-                by_person.add(it.key)
-            elif was and not is_now:
-                by_person.discard(it.key)
-        elif was and not is_now:
-            if it.key in by_person:
-                what = f"{it.user} uncordons {it.key}, which a person cordoned"
+        if it.deleted or it.user not in rules.replicas or not _is_cordoned(before) or _is_cordoned(it.object):
+            continue
+        if it.key in cordoned_by_people:
+            what = f"{it.user} uncordons {it.key}, which a person cordoned"
+            yield Violation(invariant="uncordon", what=what, at=it.at)
+        for owner in _owners(before):
+            if owner.startswith(ORDER) and orders.wants(owner.removeprefix(ORDER), it.key):
+                what = f"{it.user} uncordons {it.key}, which {owner} holds"
                 yield Violation(invariant="uncordon", what=what, at=it.at)
-            for owner in _owners(before):
-                if owner.startswith(ORDER) and orders.wants(owner.removeprefix(ORDER), it.key):
-                    what = f"{it.user} uncordons {it.key}, which {owner} holds"
-                    yield Violation(invariant="uncordon", what=what, at=it.at)
 
 
 def deposed_writes(recording: Recording, rules: Rules) -> Iterator[Violation]:
@@ -209,16 +201,18 @@ def foreign_changes(recording: Recording, rules: Rules) -> Iterator[Violation]:
 def missing_history(recording: Recording, rules: Rules) -> Iterator[Violation]:  # noqa: ARG001 - all checks are alike
     """Yield each transition of a NodeMaintenance that its node's record lacks, or has in another order."""
     records = recording.final("maintenancerecords")
-    replaced = _replaced_nodes(recording)
+    lasting = _lasting_nodes(recording)
+    was_restored = any(it.epoch for it in recording.watched)
     for uid, seen in _transitions(recording).items():
-        if seen.node in replaced or not seen.phases:
+        if seen.node not in lasting or not seen.phases:
             continue
         entries = (records.get(seen.node) or {}).get("entries") or []
         own = [it for it in entries if it.get("what") == f"{ORDER}{seen.name}"]
         if any(it.get("result") == _GAP for it in entries):
             continue
         told = [it["to"] for it in own if it.get("to")]
-        if told != seen.phases:
+        # What led to the first phase after a restore was seen before it, and may be in the copy or not.
+        if (told[-len(seen.phases) :] if was_restored else told) != seen.phases:
             what = f"NodeMaintenance {seen.name} ({uid}) went {_way(seen.phases)}, its record says {_way(told)}"
             yield Violation(invariant="history", what=what)
 
@@ -339,13 +333,31 @@ def _restored(recording: Recording, epoch: int) -> set[str]:
     return {str(it.object["metadata"]["name"]) for it in first if is_out(it.object)}
 
 
-def _cordoned_by_people(recording: Recording, rules: Rules) -> set[str]:
+def _with_cordons(recording: Recording, rules: Rules) -> Iterator[tuple[Raw | None, Revision, set[str]]]:
+    """Yield each revision of a node with the node before it, and the nodes that people have cordoned by then."""
     cordoned: set[str] = set()
     for before, it in _steps(recording.revisions("nodes")):
         if it.deleted:
             cordoned.discard(it.key)
+        elif before is None:
+            (cordoned.add if _was_cordoned(it.object) else cordoned.discard)(it.key)
         elif it.user not in rules.replicas and _is_cordoned(before) != _is_cordoned(it.object):
             (cordoned.add if _is_cordoned(it.object) else cordoned.discard)(it.key)
+        yield before, it, cordoned
+
+
+def _was_cordoned(node: Raw) -> bool:
+    """Tell whether a person cordoned a node whose past is unknown: if an order holds it, its mark says how it was."""
+    if not _owners(node):
+        return _is_cordoned(node)
+    mark = _parsed(node["metadata"]["annotations"][MARK])
+    return bool((mark.get("before") or {}).get("unschedulable"))
+
+
+def _cordoned_by_people(recording: Recording, rules: Rules) -> set[str]:
+    cordoned: set[str] = set()
+    for _, _, cordoned in _with_cordons(recording, rules):  # noqa: B007 - the last one is wanted
+        pass
     return cordoned
 
 
@@ -434,8 +446,9 @@ def _transitions(recording: Recording) -> dict[str, _Seen]:
     return seen
 
 
-def _replaced_nodes(recording: Recording) -> set[str]:
-    return {it.key for it in recording.revisions("nodes") if it.deleted}
+def _lasting_nodes(recording: Recording) -> set[str]:
+    """Return the nodes that exist and were never replaced: a record is about one node, and goes with it."""
+    return set(recording.final("nodes")) - {it.key for it in recording.revisions("nodes") if it.deleted}
 
 
 def _way(phases: Sequence[str]) -> str:

@@ -41,9 +41,16 @@ class Observer:
         self._group = group
         self._clock = RealClock()
         self._tasks: list[asyncio.Task[None]] = []
+        self._listed: set[str] = set()
+
+    @property
+    def is_synced(self) -> bool:
+        """Whether everything was listed since the last start."""
+        return len(self._listed) == len(WATCHED)
 
     def start(self) -> None:
         """Begin to watch."""
+        self._listed.clear()
         self._tasks = [self._group.create_task(self._follow(it)) for it in WATCHED]
 
     async def stop(self) -> None:
@@ -99,6 +106,7 @@ class Observer:
                 self._note(resource, "DELETED", gone)
         for obj in items:
             self._note(resource, "LISTED", obj)
+        self._listed.add(resource)
         return version
 
     def _note(self, resource: str, kind: str, obj: Raw) -> None:

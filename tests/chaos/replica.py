@@ -16,7 +16,6 @@ from typing import Any
 from haulout.cli import main
 from haulout.core.clock import RealClock
 
-
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 

@@ -6,7 +6,7 @@ stand-in lets evicted pods go, and says how many pods a PodDisruptionBudget allo
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Any
@@ -32,6 +32,7 @@ SHOP = "shop"
 PATCH_LABEL = "example.com/patch"
 _FOREIGN_TAINT = {"key": "example.com/dedicated", "value": "shop", "effect": "PreferNoSchedule"}
 _RUNNING = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
+_ENDED = {"spec": {"stage": "Ended"}}
 _NOT_NEEDED = ("Deployment", "PodDisruptionBudget", "Service", "ValidatingWebhookConfiguration", "NetworkPolicy")
 _TRY_AGAIN = timedelta(milliseconds=250)
 _FOR_EVER = timedelta(hours=1)
@@ -108,12 +109,24 @@ class Workload:
     def begin(self) -> None:
         """Have everybody begin."""
         self._daemons = [self._group.create_task(act()) for act in (self._let_pods_go, self._allow_evictions)]
-        acts = (self._order, self._patch, self._announce, self._cordon)
-        self._people += [self._group.create_task(act()) for act in acts]
+        self._begin_ordering()
 
     def stop_ordering(self) -> None:
         """Have people order nothing new; they finish what they have begun."""
         self._ordering = False
+
+    async def start_over(self) -> None:
+        """Have people find out what there is after a restore: finish it, and order anew."""
+        await self._end(self._people)
+        self._people.clear()
+        self._busy.clear()
+        await self.insist(lambda: self.api.patch("nodes", PATCHED, _labels({PATCH_LABEL: None})))
+        for name in list(self.observer.objects["maintenancenotices"]):
+            await self.insist(lambda it=name: self.api.patch("maintenancenotices", it, _ENDED))
+        for name, order in list(self.observer.objects["nodemaintenances"].items()):
+            self._busy.add(order["spec"]["nodeName"])
+            self._people.append(self._group.create_task(self._finish_order(name, order["spec"]["nodeName"])))
+        self._begin_ordering()
 
     @property
     def is_finished(self) -> bool:
@@ -123,9 +136,7 @@ class Workload:
     async def stop(self) -> None:
         """Have everybody stop."""
         self._ordering = False
-        for task in (*self._people, *self._daemons):
-            task.cancel()
-        await asyncio.gather(*self._people, *self._daemons, return_exceptions=True)
+        await self._end([*self._people, *self._daemons])
 
     async def probe(self, name: str) -> None:
         """Order a maintenance and announce another: what the operator does first about both tells that it acts."""
@@ -150,6 +161,15 @@ class Workload:
     async def pause(self, at_least: float, at_most: float) -> None:
         """Wait for some seconds."""
         await self.clock.sleep(timedelta(seconds=self._rng.uniform(at_least, at_most)))
+
+    def _begin_ordering(self) -> None:
+        acts = (self._order, self._patch, self._announce, self._cordon)
+        self._people += [self._group.create_task(act()) for act in acts]
+
+    async def _end(self, tasks: Sequence[asyncio.Task[None]]) -> None:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _order(self) -> None:
         while self._ordering:
@@ -197,7 +217,7 @@ class Workload:
         await self.insist(lambda: self.api.create("maintenancenotices", notice))
         await self.observer.until(lambda: self._state(node) == "in-maintenance", within=_FOR_EVER)
         await self.pause(1, 3)
-        await self.insist(lambda: self.api.patch("maintenancenotices", name, {"spec": {"stage": "Ended"}}))
+        await self.insist(lambda: self.api.patch("maintenancenotices", name, _ENDED))
         await self.observer.until(lambda: self._state(node) in ("", "operational"), within=_FOR_EVER)
 
     def _state(self, name: str) -> str:

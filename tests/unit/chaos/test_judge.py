@@ -192,6 +192,18 @@ def test_to_uncordon_a_node_that_an_order_holds_is_a_violation(story: Story) -> 
     assert found(story, "uncordon") == [f"{MINE} uncordons n1, which NodeMaintenance/m1 holds"]
 
 
+def test_a_cordon_that_a_restored_etcd_does_not_know_is_nobodys(story: Story) -> None:
+    story.writes(PERSON, "nodes", node("n1"))
+    story.writes(PERSON, "nodes", node("n1", cordoned=True))
+    story.epoch, story.version = 1, 0
+    restored = node("n1") | {"metadata": node("n1")["metadata"] | {"resourceVersion": "1"}}
+    story.shows("nodes", restored, kind="LISTED")
+    story.version = 1
+    story.writes(MINE, "nodes", node("n1", "NodeMaintenance/m1"))
+    story.writes(MINE, "nodes", node("n1"))
+    assert found(story, "uncordon") == []
+
+
 def test_a_person_may_uncordon_what_they_like(story: Story) -> None:
     story.writes(PERSON, "nodes", node("n1", cordoned=True))
     story.writes(PERSON, "nodes", node("n1"))
@@ -323,6 +335,15 @@ def test_an_entry_that_is_missing_or_in_another_place_is_a_violation(story: Stor
     play_maintenance(story)
     story.writes(MINE, "maintenancerecords", record("n1", *(("m1", it) for it in steps)))
     assert len(found(story, "history")) == 1
+
+
+def test_a_record_is_wanted_of_nodes_that_last(story: Story) -> None:
+    for name in ("n2", "no-such-node"):
+        story.writes(PERSON, "nodemaintenances", order(f"m-{name}", name, "Running"))
+    story.writes(PERSON, "nodes", node("n2"))
+    story.removes("nodes", node("n2"))
+    story.writes(PERSON, "nodes", node("n2"))
+    assert found(story, "history") == []
 
 
 def test_a_gap_that_the_record_shows_is_none(story: Story) -> None:
