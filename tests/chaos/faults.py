@@ -18,6 +18,8 @@ from chaos.replicas import GROUP, HOME, USERS, Replica
 from chaos.workload import ORDERED, nodes_hold
 from chaos.world import World
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
+from haulout.budget.slots import LEDGER
+from haulout.kube.ledger import ledger_name
 
 Fault = Callable[[World], Awaitable[None]]
 _USURPED = {"spec": {"holderIdentity": "intruder", "leaseDurationSeconds": 5}}
@@ -166,9 +168,9 @@ async def take_leases(world: World) -> None:
     is_deleted = world.rng.random() < 0.5
     for name in (LEADER_LEASE, PROFILES_LEASE):
         if is_deleted:
-            await world.workload.insist(lambda it=name: world.api.delete("leases", it, namespace=HOME))
+            await world.insist(world.api.delete, "leases", name, namespace=HOME)
         else:
-            await world.workload.insist(lambda it=name: world.api.patch("leases", it, _USURPED, namespace=HOME))
+            await world.insist(world.api.patch, "leases", name, _USURPED, namespace=HOME)
 
 
 async def two_leaders(world: World) -> None:
@@ -201,11 +203,11 @@ async def withdraw_rights(world: World) -> None:
         there += [("rolebindings", "haulout", HOME, None), ("rolebindings", "haulout", "medik8s-leases", None)]
     saved = [(kind, name, home, await world.api.get(kind, name, namespace=home)) for kind, name, home, _ in there]
     for kind, name, home, _ in saved:
-        await world.workload.insist(lambda it=(kind, name), at=home: world.api.delete(*it, namespace=at))
+        await world.insist(world.api.delete, kind, name, namespace=home)
     await world.pause(4, 18)
     for kind, _, home, obj in saved:
         obj["metadata"] = {"name": obj["metadata"]["name"]}
-        await world.workload.insist(lambda it=(kind, obj), at=home: world.api.create(*it, namespace=at))
+        await world.insist(world.api.create, kind, obj, namespace=home)
 
 
 async def deny_writes(world: World) -> None:
@@ -224,7 +226,7 @@ async def tamper_with_marks(world: World) -> None:
     for node in await _held_nodes(world):
         value = world.rng.choice([None, "{}", "garbage", "[1]", '{"owners": 7}'])
         change = {"metadata": {"annotations": {MARK: value}}}
-        await world.workload.insist(lambda it=(node, change): world.api.patch("nodes", *it))
+        await world.insist(world.api.patch, "nodes", node, change)
         await world.pause(0.2, 2)
 
 
@@ -239,7 +241,7 @@ async def undo_cordons(world: World) -> None:
                 {"metadata": {"labels": {EXCLUDED: None}}},
             ]
         )
-        await world.workload.insist(lambda it=(node, change): world.api.patch("nodes", *it))
+        await world.insist(world.api.patch, "nodes", node, change)
         await world.pause(0.2, 2)
 
 
@@ -253,30 +255,28 @@ async def hostile_objects(world: World) -> None:
             continue  # the schema refuses it: the operator never sees it
     huge = {"metadata": {"annotations": {"example.com/huge": "x" * 200_000}}}
     for node in ORDERED[:2]:
-        await world.workload.insist(lambda it=node: world.api.patch("nodes", it, huge))
+        await world.insist(world.api.patch, "nodes", node, huge)
     odd = {"haulout.dev/hold": "until: never", "haulout.dev/transitions": "[[]]", "cloud.sap/maintenance-data": "{"}
-    await world.workload.insist(lambda: world.api.patch("nodes", ORDERED[2], {"metadata": {"annotations": odd}}))
+    await world.insist(world.api.patch, "nodes", ORDERED[2], {"metadata": {"annotations": odd}})
     await world.pause(5, 10)
     clean = {"metadata": {"annotations": dict.fromkeys([*odd, "example.com/huge"])}}
     for node in ORDERED[:3]:
-        await world.workload.insist(lambda it=node: world.api.patch("nodes", it, clean))
+        await world.insist(world.api.patch, "nodes", node, clean)
     for body in _hostile_bodies():
-        await world.workload.insist(lambda it=body: world.api.delete(f"{it['kind'].lower()}s", it["metadata"]["name"]))
+        await world.insist(world.api.delete, f"{body['kind'].lower()}s", body["metadata"]["name"])
 
 
 async def tamper_with_ledger(world: World) -> None:
     """Delete the ConfigMap in which the budget keeps its slots."""
     for _ in range(world.rng.randint(1, 3)):
-        await world.workload.insist(
-            lambda: world.api.delete("configmaps", "haulout-budget-nodes-in-maintenance", namespace=HOME)
-        )
+        await world.insist(world.api.delete, "configmaps", ledger_name(LEDGER), namespace=HOME)
         await world.pause(0.5, 3)
 
 
 async def replace_nodes(world: World) -> None:
     """Delete nodes in maintenance and create them again under the same names."""
     for node in await _held_nodes(world):
-        await world.workload.insist(lambda it=node: world.api.delete("nodes", it))
+        await world.insist(world.api.delete, "nodes", node)
         await world.pause(0, 2)
         await world.workload.add_node(node)
 
@@ -289,7 +289,7 @@ async def conflicting_writes(world: World) -> None:
         for node in ORDERED:
             number += 1
             change = {"metadata": {"annotations": {"example.com/beat": str(number)}}}
-            await world.workload.insist(lambda it=(node, change): world.api.patch("nodes", *it))
+            await world.insist(world.api.patch, "nodes", node, change)
         await world.pause(0.01, 0.05)
 
 
@@ -349,10 +349,10 @@ async def _with_networks(world: World, make: Callable[[], Network], *, seconds: 
 
 async def _with_objects(world: World, objects: list[tuple[str, Any]], *, seconds: tuple[float, float]) -> None:
     for kind, body in objects:
-        await world.workload.insist(lambda it=(kind, body): world.api.create(*it))
+        await world.insist(world.api.create, kind, body)
     await world.pause(*seconds)
     for kind, body in reversed(objects):
-        await world.workload.insist(lambda it=(kind, body["metadata"]["name"]): world.api.delete(*it))
+        await world.insist(world.api.delete, kind, body["metadata"]["name"])
 
 
 async def _held_nodes(world: World) -> list[str]:

@@ -5,6 +5,7 @@ change at any time. `CHAOS_SABOTAGE` breaks the operator on purpose, to prove th
 """
 
 import ctypes
+import math
 import os
 import signal
 import sys
@@ -32,7 +33,11 @@ def _shift_clock(file: Path) -> None:
         text = file.read_text().strip()
         return right(clock) + timedelta(seconds=float(text or "0"))
 
-    RealClock.now = now  # type: ignore[method-assign]
+    _replace(RealClock, "now", now)
+
+
+def _replace(owner: Any, name: str, function: Callable[..., Any]) -> None:
+    setattr(owner, name, function)
 
 
 def _forget_people() -> None:
@@ -49,15 +54,15 @@ def _forget_people() -> None:
             )
         return change
 
-    cordon.acquire = acquire
+    _replace(cordon, "acquire", acquire)
 
 
 def _ignore_budget() -> None:
     """Find room in every budget."""
     from haulout.budget.room import View
 
-    View.crowded = lambda *_: None  # type: ignore[assignment,method-assign]
-    View.limits = lambda *_: []  # type: ignore[assignment,method-assign]
+    _replace(View, "crowded", lambda *_: None)
+    _replace(View, "limits", lambda *_: [])
 
 
 def _delete_pods() -> None:
@@ -70,14 +75,14 @@ def _delete_pods() -> None:
         right(policy)
         object.__setattr__(policy, "disable_eviction", True)
 
-    Policy.__post_init__ = complete  # type: ignore[method-assign]
+    _replace(Policy, "__post_init__", complete)
 
 
 def _lose_history() -> None:
     """Write no entry into any record."""
     from haulout.history.keeper import History
 
-    History.note = lambda *_: None  # type: ignore[assignment,method-assign]
+    _replace(History, "note", lambda *_: None)
 
 
 def _leave_taint() -> None:
@@ -92,14 +97,15 @@ def _leave_taint() -> None:
             change.get("spec", {}).pop("taints", None)
         return change
 
-    cordon.release = release
+    _replace(cordon, "release", release)
 
 
 def _drop_fence() -> None:
     """Write as a leader for ever after having led once."""
     from haulout.kube.leader import LeaderElection
 
-    LeaderElection.is_leader = lambda _: True  # type: ignore[method-assign]
+    _replace(LeaderElection, "is_leader", lambda _: True)
+    _replace(LeaderElection, "_loop_deadline", lambda _: math.inf)
 
 
 SABOTAGE: dict[str, Callable[[], None]] = {

@@ -9,7 +9,7 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any
+from typing import ParamSpec
 
 import aiohttp
 import yaml
@@ -19,6 +19,8 @@ from chaos.judge import STATE, is_out
 from chaos.observer import Observer
 from chaos.replicas import GROUP, MANIFESTS
 from haulout.core.clock import RealClock
+
+P = ParamSpec("P")
 
 BUDGET = 2  # as in maintenance.yaml
 ORDERED = ("n0", "n1", "n2", "n3")  # on which people order maintenances
@@ -71,15 +73,15 @@ class Workload:
             if obj["kind"].endswith("RoleBinding") and _is_for_the_operator(obj):
                 subject = {"kind": "Group", "name": GROUP, "apiGroup": "rbac.authorization.k8s.io"}
                 obj = obj | {"subjects": [subject]}  # noqa: PLW2901 - the same binding, for users
-            await self.insist(lambda it=obj: self.api.create(_plural(it), it, namespace=_namespace(it)))
-        await self.insist(lambda: self.api.create("namespaces", {"metadata": {"name": SHOP}}))
+            await self.insist(self.api.create, _plural(obj), obj, namespace=_namespace(obj))
+        await self.insist(self.api.create, "namespaces", {"metadata": {"name": SHOP}})
 
     async def populate(self) -> None:
         """Create nodes with pods on them, and cordon one by hand."""
         for name in NODES:
             await self.add_node(name)
-        await self.insist(lambda: self.api.create("poddisruptionbudgets", _budget(), namespace=SHOP))
-        await self.insist(lambda: self.api.patch("nodes", CORDONED, {"spec": {"unschedulable": True}}))
+        await self.insist(self.api.create, "poddisruptionbudgets", _budget(), namespace=SHOP)
+        await self.insist(self.api.patch, "nodes", CORDONED, {"spec": {"unschedulable": True}})
 
     async def add_node(self, name: str) -> None:
         """Create a node that is Ready, with what is not the operator's on it."""
@@ -88,21 +90,19 @@ class Workload:
             labels["cloud.sap/maintenance-profile"] = "os"
         metadata = {"name": name, "labels": labels, "annotations": {"example.com/rack": "r1"}}
         node = {"metadata": metadata, "spec": {"taints": [_FOREIGN_TAINT]}}
-        await self.insist(lambda: self.api.create("nodes", node))
+        await self.insist(self.api.create, "nodes", node)
         now = self.clock.now().isoformat(timespec="seconds").replace("+00:00", "Z")
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": now}
         status = {"status": {"conditions": [ready | {"lastHeartbeatTime": now, "message": ""}]}}
-        await self.insist(lambda: self.api.patch("nodes", name, status, subresource="status"))
+        await self.insist(self.api.patch, "nodes", name, status, subresource="status")
         await self.fill(name)
 
     async def fill(self, node: str) -> None:
         """Put pods onto a node."""
         for _ in range(2):
             name = f"web-{next(self._numbers)}"
-            await self.insist(lambda it=name: self.api.create("pods", _pod(it, node), namespace=SHOP))
-            await self.insist(
-                lambda it=name: self.api.patch("pods", it, _RUNNING, namespace=SHOP, subresource="status")
-            )
+            await self.insist(self.api.create, "pods", _pod(name, node), namespace=SHOP)
+            await self.insist(self.api.patch, "pods", name, _RUNNING, namespace=SHOP, subresource="status")
 
     # Those who act by themselves
 
@@ -120,9 +120,9 @@ class Workload:
         await self._end(self._people)
         self._people.clear()
         self._busy.clear()
-        await self.insist(lambda: self.api.patch("nodes", PATCHED, _labels({PATCH_LABEL: None})))
+        await self.insist(self.api.patch, "nodes", PATCHED, _labels({PATCH_LABEL: None}))
         for name in list(self.observer.objects["maintenancenotices"]):
-            await self.insist(lambda it=name: self.api.patch("maintenancenotices", it, _ENDED))
+            await self.insist(self.api.patch, "maintenancenotices", name, _ENDED)
         for name, order in list(self.observer.objects["nodemaintenances"].items()):
             self._busy.add(order["spec"]["nodeName"])
             self._people.append(self._group.create_task(self._finish_order(name, order["spec"]["nodeName"])))
@@ -140,15 +140,15 @@ class Workload:
 
     async def probe(self, name: str) -> None:
         """Order a maintenance and announce another: what the operator does first about both tells that it acts."""
-        await self.insist(lambda: self.api.create("nodemaintenances", _order(name, PROBED)))
+        await self.insist(self.api.create, "nodemaintenances", _order(name, PROBED))
         self._people.append(self._group.create_task(self._finish_order(name)))
         self._people.append(self._group.create_task(self._live_through_notice(name, PROBED_BY_NOTICE)))
 
-    async def insist(self, send: Callable[[], Awaitable[Any]]) -> None:
+    async def insist(self, send: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> None:
         """Send a request until the server takes it; what exists already or is gone is fine."""
         while True:
             try:
-                await send()
+                await send(*args, **kwargs)
             except Refused as refused:
                 if refused.status in _FINAL:
                     return
@@ -178,14 +178,14 @@ class Workload:
                 node, name = self._rng.choice(free), f"m{next(self._numbers)}"
                 self._busy.add(node)
                 await self.fill(node)
-                await self.insist(lambda it=(name, node): self.api.create("nodemaintenances", _order(*it)))
+                await self.insist(self.api.create, "nodemaintenances", _order(name, node))
                 self._people.append(self._group.create_task(self._finish_order(name, node)))
             await self.pause(0.3, 1.5)
 
     async def _finish_order(self, name: str, node: str = "") -> None:
         await self.observer.until(lambda: self._phase(name) == "Succeeded", within=_FOR_EVER)
         await self.pause(0.2, 2)
-        await self.insist(lambda: self.api.delete("nodemaintenances", name))
+        await self.insist(self.api.delete, "nodemaintenances", name)
         await self.observer.until(lambda: name not in self.observer.objects["nodemaintenances"], within=_FOR_EVER)
         self._busy.discard(node)
 
@@ -196,10 +196,10 @@ class Workload:
     async def _patch(self) -> None:
         while self._ordering:
             await self.pause(0.5, 3)
-            await self.insist(lambda: self.api.patch("nodes", PATCHED, _labels({PATCH_LABEL: "true"})))
+            await self.insist(self.api.patch, "nodes", PATCHED, _labels({PATCH_LABEL: "true"}))
             await self.observer.until(lambda: self._state(PATCHED) == "in-maintenance", within=_FOR_EVER)
             await self.pause(0.5, 2)
-            await self.insist(lambda: self.api.patch("nodes", PATCHED, _labels({PATCH_LABEL: None})))
+            await self.insist(self.api.patch, "nodes", PATCHED, _labels({PATCH_LABEL: None}))
             await self.observer.until(lambda: self._state(PATCHED) in ("", "operational"), within=_FOR_EVER)
 
     async def _announce(self) -> None:
@@ -214,10 +214,10 @@ class Workload:
             "metadata": {"name": name},
             "spec": {"nodeName": node, "source": "chaos", "kind": "Reboot", "stage": "Started"},
         }
-        await self.insist(lambda: self.api.create("maintenancenotices", notice))
+        await self.insist(self.api.create, "maintenancenotices", notice)
         await self.observer.until(lambda: self._state(node) == "in-maintenance", within=_FOR_EVER)
         await self.pause(1, 3)
-        await self.insist(lambda: self.api.patch("maintenancenotices", name, _ENDED))
+        await self.insist(self.api.patch, "maintenancenotices", name, _ENDED)
         await self.observer.until(lambda: self._state(node) in ("", "operational"), within=_FOR_EVER)
 
     def _state(self, name: str) -> str:
@@ -231,17 +231,17 @@ class Workload:
             await self.pause(2, 5)
             if nodes_hold(self.observer, node):
                 continue
-            await self.insist(lambda: self.api.patch("nodes", node, {"spec": {"unschedulable": True}}))
+            await self.insist(self.api.patch, "nodes", node, {"spec": {"unschedulable": True}})
             await self.pause(2, 8)
             await self.observer.until(lambda: not nodes_hold(self.observer, node), within=_FOR_EVER)
-            await self.insist(lambda: self.api.patch("nodes", node, {"spec": {"unschedulable": None}}))
+            await self.insist(self.api.patch, "nodes", node, {"spec": {"unschedulable": None}})
 
     async def _let_pods_go(self) -> None:
         while True:
             for pod in list(self.observer.objects["pods"].values()):
                 if pod["metadata"].get("deletionTimestamp"):
                     name = pod["metadata"]["name"]
-                    await self.insist(lambda it=name: self.api.delete("pods", it, namespace=SHOP, now=True))
+                    await self.insist(self.api.delete, "pods", name, namespace=SHOP, now=True)
             await self.clock.sleep(_TRY_AGAIN)
 
     async def _allow_evictions(self) -> None:
@@ -256,7 +256,7 @@ class Workload:
         change = {"status": status}
         while True:
             await self.insist(
-                lambda: self.api.patch("poddisruptionbudgets", "web", change, namespace=SHOP, subresource="status")
+                self.api.patch, "poddisruptionbudgets", "web", change, namespace=SHOP, subresource="status"
             )
             await self.pause(0.5, 1)
 

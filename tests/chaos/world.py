@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -12,7 +12,7 @@ from chaos.api import Api
 from chaos.observer import Observer
 from chaos.recording import read_audit
 from chaos.replicas import HOME, Replica
-from chaos.workload import Workload
+from chaos.workload import P, Workload
 from controlplane import ControlPlane
 from haulout.app.names import LEADER_LEASE
 from haulout.core.clock import RealClock
@@ -51,9 +51,13 @@ class World:
         """Wait for some seconds, by the seed."""
         await self.clock.sleep(timedelta(seconds=self.rng.uniform(at_least, at_most)))
 
-    async def block(self, function: Any, *args: Any) -> None:
+    async def insist(self, send: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Send a request until the server takes it."""
+        await self.workload.insist(send, *args, **kwargs)
+
+    async def block(self, function: Callable[[], object]) -> None:
         """Call something that blocks, in a thread."""
-        await asyncio.to_thread(function, *args)
+        await asyncio.to_thread(function)
 
     def meanwhile(self, act: Coroutine[Any, Any, None]) -> None:
         """Have something happen beside the rest of the round."""

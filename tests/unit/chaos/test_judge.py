@@ -46,8 +46,8 @@ class Story:
     def acts(self, user: str, verb: str, resource: str, name: str, **more: Any) -> None:
         """Let a request be in the audit log."""
         times = {"received": self.now - timedelta(milliseconds=10), "completed": self.now}
-        event = {"verb": verb, "resource": resource, "name": name, "code": 200, "epoch": self.epoch} | times | more
-        self.audit.append(AuditEvent(user=user, **event))
+        event: dict[str, Any] = {"code": 200, "epoch": self.epoch} | times | more
+        self.audit.append(AuditEvent(user=user, verb=verb, resource=resource, name=name, **event))
 
     def shows(self, resource: str, obj: dict[str, Any], *, kind: str = "MODIFIED") -> None:
         """Let a watch show an object."""
@@ -75,12 +75,18 @@ def story() -> Story:
     return Story()
 
 
-def node(name: str, *owners: str, cordoned: bool | None = None, taints: tuple[str, ...] = (), **labels: str) -> Any:
+def node(
+    name: str,
+    *owners: str,
+    cordoned: bool | None = None,
+    taints: tuple[str, ...] = (),
+    labels: dict[str, str] | None = None,
+) -> Any:
     mark = {MARK: json.dumps({"owners": {it: {} for it in owners}})} if owners else {}
     spec: dict[str, Any] = {"taints": [{"key": it, "effect": "NoSchedule"} for it in taints]}
     if cordoned if cordoned is not None else owners:
         spec["unschedulable"] = True
-    return {"metadata": {"name": name, "annotations": mark, "labels": labels}, "spec": spec}
+    return {"metadata": {"name": name, "annotations": mark, "labels": labels or {}}, "spec": spec}
 
 
 def order(name: str, on: str, phase: str = "", *, leaving: bool = False) -> Any:
@@ -131,7 +137,7 @@ def test_a_node_too_many_out_of_service_exceeds_the_budget(story: Story) -> None
 
 @pytest.mark.parametrize(
     "third",
-    [node("n3", **{STATE: "in-maintenance"}), node("n3", taints=(DRAIN_TAINT,))],
+    [node("n3", labels={STATE: "in-maintenance"}), node("n3", taints=(DRAIN_TAINT,))],
     ids=["a profile has it", "its mark is lost"],
 )
 def test_every_way_to_be_out_of_service_counts(story: Story, third: Any) -> None:
@@ -272,8 +278,8 @@ def test_two_orders_on_one_node_are_a_violation(story: Story) -> None:
 
 
 def test_to_change_what_belongs_to_others_is_a_violation(story: Story) -> None:
-    story.writes(PERSON, "nodes", node("n1", taints=("example.com/gpu",), team="shop"))
-    story.writes(MINE, "nodes", node("n1", **{EXCLUDED: "true"}))
+    story.writes(PERSON, "nodes", node("n1", taints=("example.com/gpu",), labels={"team": "shop"}))
+    story.writes(MINE, "nodes", node("n1", labels={EXCLUDED: "true"}))
     assert found(story, "foreign") == [
         f"{MINE} changes label team of n1",
         f"{MINE} changes taint example.com/gpu=:NoSchedule of n1",
@@ -288,8 +294,8 @@ def test_to_change_what_belongs_to_others_is_a_violation(story: Story) -> None:
     [
         node("n1", "NodeMaintenance/m1", cordoned=False),
         node("n1", taints=(DRAIN_TAINT,)),
-        node("n1", **{EXCLUDED: "true"}),
-        node("n1", **{STATE: "maintenance-required"}),
+        node("n1", labels={EXCLUDED: "true"}),
+        node("n1", labels={STATE: "maintenance-required"}),
         node("n1") | {"status": {"conditions": [{"type": "Drained", "status": "True", "message": "Haulout: m1"}]}},
     ],
     ids=["mark", "taint", "label", "state", "condition"],
@@ -371,10 +377,10 @@ def test_recovery_is_the_time_until_an_operator_acts_on_orders_and_on_profiles(s
         return recovery(story.recording, RULES, since, order="probe", node="n1")
 
     story.writes(PERSON, "nodemaintenances", order("probe", "n0"))
-    story.writes(OTHER, "nodes", node("n1", **{STATE: "operational"}))
+    story.writes(OTHER, "nodes", node("n1", labels={STATE: "operational"}))
     story.writes(OTHER, "nodemaintenances", order("probe", "n0", "Running"))
     assert measured() is None
-    story.writes(MINE, "nodes", node("n1", **{STATE: "maintenance-required"}))
+    story.writes(MINE, "nodes", node("n1", labels={STATE: "maintenance-required"}))
     assert measured() == timedelta(seconds=4)
 
 
