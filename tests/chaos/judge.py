@@ -172,11 +172,25 @@ def wrong_evictions(recording: Recording, rules: Rules) -> Iterator[Violation]:
 
 
 def shared_nodes(recording: Recording, rules: Rules) -> Iterator[Violation]:  # noqa: ARG001 - all checks are alike
-    """Yield each revision at which two NodeMaintenances hold one node."""
-    for before, it in _steps(recording.revisions("nodes")):
-        orders = [owner for owner in _owners(it.object) if owner.startswith(ORDER)]
-        if len(orders) > 1 and not it.deleted and _owners(before) != _owners(it.object):
-            yield Violation(invariant="one per node", what=f"{it.key} is held by {' and '.join(orders)}", at=it.at)
+    """Yield each revision at which two NodeMaintenances of one node have succeeded, and neither is being deleted.
+
+    The younger one may hold the node along with the older one, but its own turn comes after the older one's deletion.
+    """
+    done: dict[str, str] = {}
+    epoch = 0
+    for it in recording.revisions("nodemaintenances"):
+        if it.epoch != epoch:
+            done, epoch = {}, it.epoch
+        is_over = it.deleted or bool(it.object["metadata"].get("deletionTimestamp"))
+        was_done = done.pop(it.key, None) is not None
+        if is_over or (it.object.get("status") or {}).get("phase") != "Succeeded":
+            continue
+        node = str(it.object["spec"].get("nodeName", ""))
+        others = sorted(name for name, of in done.items() if of == node)
+        if others and not was_done:
+            what = f"NodeMaintenance {it.key} of {node} succeeds beside {', '.join(others)}"
+            yield Violation(invariant="one per node", what=what, at=it.at)
+        done[it.key] = node
 
 
 def foreign_changes(recording: Recording, rules: Rules) -> Iterator[Violation]:

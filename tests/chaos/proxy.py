@@ -23,7 +23,6 @@ from haulout.core.clock import RealClock
 _PER_HOP = {"connection", "host", "keep-alive", "transfer-encoding", "upgrade", "date", "server"}
 _NO_LIMIT = aiohttp.ClientTimeout(total=None)
 _SHUTDOWN_SECONDS = 0.1  # aiohttp takes 0 for no limit
-_LARGEST_BODY = 2**24
 
 
 @dataclass(slots=True)
@@ -54,6 +53,11 @@ class Proxy:
         self._rng = rng
         self._clock = RealClock()
         self._open: set[asyncio.Transport] = set()
+
+    @property
+    def connections(self) -> int:
+        """How many requests are under way."""
+        return len(self._open)
 
     @asynccontextmanager
     async def serving(self) -> AsyncIterator[None]:
@@ -107,7 +111,7 @@ class Proxy:
             return _overloaded(self._rng.choice((429, 503)))
         headers = {key: value for key, value in request.headers.items() if key.lower() not in _PER_HOP}
         headers["Authorization"] = f"Bearer {self._token}"
-        body = await request.content.read(_LARGEST_BODY)
+        body = await request.content.read()
         where = f"{self._server}{request.path_qs}"
         async with self._session.request(request.method, where, headers=headers, data=body or None) as answer:
             return await self._pass_back(request, answer)

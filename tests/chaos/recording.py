@@ -105,7 +105,10 @@ class Recording:
     def final(self, resource: str) -> dict[str, Raw]:
         """Return the objects of a kind at the end of the recording, by namespace and name."""
         there: dict[str, Raw] = {}
+        epoch = max((it.epoch for it in self.watched), default=0)  # a restore takes what is not listed after it
         for it in self.revisions(resource):
+            if it.epoch != epoch:
+                continue
             if it.deleted:
                 there.pop(it.key, None)
             else:

@@ -182,6 +182,13 @@ def test_what_a_restored_etcd_brings_back_is_nobodys_violation(story: Story) -> 
     assert found(story, "budget") == []
 
 
+def test_what_a_restore_took_is_not_left(story: Story) -> None:
+    story.writes(PERSON, "nodemaintenances", order("m1", "n1"))
+    story.epoch, story.version = 1, 0
+    story.writes(PERSON, "nodes", node("n1"))
+    assert found(story, "convergence") == []
+
+
 def test_to_uncordon_a_node_that_a_person_cordoned_is_a_violation(story: Story) -> None:
     story.writes(PERSON, "nodes", node("n1"))
     story.writes(PERSON, "nodes", node("n1", cordoned=True))
@@ -270,11 +277,20 @@ def test_to_evict_from_a_node_that_nobody_holds_is_a_violation(story: Story) -> 
     assert found(story, "eviction") == [f"{MINE} evicts shop/p from n1, which nobody holds"]
 
 
-def test_two_orders_on_one_node_are_a_violation(story: Story) -> None:
-    story.writes(MINE, "nodes", node("n1", "NodeMaintenance/m1", "profile/os"))
+def test_two_maintenances_of_one_node_at_once_are_a_violation(story: Story) -> None:
+    story.writes(MINE, "nodemaintenances", order("m1", "n1", "Succeeded"))
+    story.writes(MINE, "nodemaintenances", order("m2", "n1", "Running"))
+    story.writes(MINE, "nodemaintenances", order("m3", "n2", "Succeeded"))
     assert found(story, "one per node") == []
-    story.writes(MINE, "nodes", node("n1", "NodeMaintenance/m1", "NodeMaintenance/m2"))
-    assert found(story, "one per node") == ["n1 is held by NodeMaintenance/m1 and NodeMaintenance/m2"]
+    story.writes(MINE, "nodemaintenances", order("m2", "n1", "Succeeded"))
+    assert found(story, "one per node") == ["NodeMaintenance m2 of n1 succeeds beside m1"]
+
+
+def test_a_maintenance_may_follow_one_that_is_being_deleted(story: Story) -> None:
+    story.writes(MINE, "nodemaintenances", order("m1", "n1", "Succeeded"))
+    story.writes(PERSON, "nodemaintenances", order("m1", "n1", "Succeeded", leaving=True))
+    story.writes(MINE, "nodemaintenances", order("m2", "n1", "Succeeded"))
+    assert found(story, "one per node") == []
 
 
 def test_to_change_what_belongs_to_others_is_a_violation(story: Story) -> None:
