@@ -11,8 +11,10 @@ import click
 
 from chaos import report, suite
 from chaos.faults import CLASSES
+from chaos.judge import judge
+from chaos.recording import load
 from chaos.replica import SABOTAGE
-from chaos.rounds import run_round
+from chaos.rounds import RULES, run_round
 
 _ROOT = Path(__file__).parents[2]
 _PAGE = _ROOT / "docs" / "operations" / "reliability.md"
@@ -87,6 +89,14 @@ def one_round(fault: str, seed: int, folder: Path, sabotage: str | None) -> None
     result = asyncio.run(run_round(fault, seed=seed, folder=folder, sabotage=sabotage or ""))
     click.echo(json.dumps(result.to_json(), indent=2))
     sys.exit(1 if result.violations else 0)
+
+
+@main.command("judge")
+@click.argument("folder", type=click.Path(path_type=Path, exists=True))
+def judge_again(folder: Path) -> None:
+    """Judge the recording that a round left in FOLDER."""
+    for violation in judge(load(folder), RULES):
+        click.echo(violation)
 
 
 def _tell(done: report.Round, trouble: str) -> None:

@@ -157,7 +157,13 @@ async def cut_watches(world: World) -> None:
 async def lag(world: World) -> None:
     """Deliver watch events seconds late while reads and writes are current, as a slow watch cache does."""
     late = world.rng.uniform(1, 4)
-    await _with_networks(world, lambda: Network(watch_lag_seconds=late), seconds=(10, 18))
+    for it in world.replicas:
+        it.proxy.network.watch_lag_seconds = late
+    await world.pause(4, 8)
+    for it in world.replicas:
+        it.proxy.cut()  # lists that follow are late as well
+    await world.pause(6, 10)
+    _heal(world)
 
 
 # Leadership and time

@@ -12,13 +12,16 @@ with each restore.
 import json
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 Raw = Mapping[str, Any]
 _DELETED = "DELETED"
+AUDIT = "audit.log"
+WATCHED = "watched.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +122,21 @@ class Recording:
         """Yield the requests of these users that took effect, in the order in which the server finished them."""
         wanted = frozenset(users)
         yield from sorted((it for it in self.audit if it.user in wanted and it.succeeded), key=lambda it: it.completed)
+
+
+def save_watched(file: Path, watched: Sequence[WatchEvent], restored: Sequence[datetime]) -> None:
+    """Keep watches, so that a round can be judged again beside its audit log."""
+    events = [asdict(it) | {"at": it.at.isoformat()} for it in watched]
+    file.write_text(json.dumps({"restored": [it.isoformat() for it in restored], "events": events}))
+
+
+def load(folder: Path) -> Recording:
+    """Return the recording that a round left in its folder."""
+    kept = json.loads((folder / WATCHED).read_text())
+    restored = [_instant(it) for it in kept["restored"]]
+    watched = tuple(WatchEvent(**it | {"at": _instant(it["at"])}) for it in kept["events"])
+    with (folder / AUDIT).open() as lines:
+        return Recording(tuple(read_audit(lines, restored=restored)), watched)
 
 
 def read_audit(lines: Iterable[str], *, restored: Sequence[datetime] = ()) -> Iterator[AuditEvent]:

@@ -6,11 +6,9 @@ The folder keeps the audit log, the watches and the logs of the replicas, for wh
 """
 
 import asyncio
-import json
 import random
 import ssl
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -23,7 +21,7 @@ from chaos import faults
 from chaos.api import Api
 from chaos.judge import Rules, Violation, judge, leftovers, recovery
 from chaos.observer import Observer
-from chaos.recording import Recording, WatchEvent, read_audit
+from chaos.recording import AUDIT, WATCHED, Recording, WatchEvent, load, save_watched
 from chaos.replicas import GROUP, HOME, USERS, two_replicas
 from chaos.workload import BUDGET, PROBED_BY_NOTICE, Workload
 from chaos.world import World
@@ -86,7 +84,7 @@ async def run_round(fault: str, *, seed: int, folder: Path, sabotage: str = "") 
     """Run a round and judge it; `sabotage` breaks the operator on purpose."""
     clock = RealClock()
     begun = clock.monotonic()
-    policy, audit_log = folder / "policy.yaml", folder / "audit.log"
+    policy, audit_log = folder / "policy.yaml", folder / AUDIT
     await asyncio.to_thread(_write_policy, policy)
     flags = [f"--audit-policy-file={policy}", f"--audit-log-path={audit_log}"]
     users = dict.fromkeys(USERS, (GROUP,)) | {_PEOPLE: _MASTERS}
@@ -156,9 +154,8 @@ async def _live(
         await clock.sleep(_SETTLES_WITHIN)
         await workload.stop()
         await observer.stop()
-        lines = (await asyncio.to_thread(audit_log.read_text)).splitlines()
-        await asyncio.to_thread(_keep, folder / "watched.json", observer.events)
-        return Recording(tuple(read_audit(lines, restored=observer.restored)), tuple(observer.events)), since
+        await asyncio.to_thread(save_watched, folder / WATCHED, observer.events, observer.restored)
+        return await asyncio.to_thread(load, folder), since
 
 
 def _write_policy(file: Path) -> None:
@@ -183,8 +180,3 @@ def _has_converged(world: World) -> bool:
         for obj in observer.objects[resource].values()
     )
     return not any(it.invariant == "residue" for it in leftovers(Recording((), there), RULES))
-
-
-def _keep(file: Path, events: Sequence[WatchEvent]) -> None:
-    with suppress(OSError):
-        file.write_text(json.dumps([asdict(it) | {"at": it.at.isoformat()} for it in events]))

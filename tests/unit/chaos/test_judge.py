@@ -2,12 +2,13 @@
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from chaos.judge import DRAIN_TAINT, EXCLUDED, MARK, STATE, Rules, Violation, judge, recovery
-from chaos.recording import AuditEvent, Recording, WatchEvent, read_audit
+from chaos.recording import AUDIT, WATCHED, AuditEvent, Recording, WatchEvent, load, read_audit, save_watched
 
 RULES = Rules(
     replicas=frozenset({"haulout-0", "haulout-1"}),
@@ -414,6 +415,16 @@ def test_an_audit_log_that_breaks_off_is_read_as_far_as_it_goes() -> None:
     text = json.dumps(line)
     (event,) = read_audit([text, text[:40], json.dumps(line | {"stage": "Panic"})], restored=[BEGIN])
     assert (event.user, event.version, event.epoch, event.succeeded) == (MINE, 7, 1, True)
+
+
+def test_a_recording_that_was_kept_is_judged_alike(story: Story, tmp_path: Path) -> None:
+    story.writes(PERSON, "nodes", node("n1"))
+    story.writes(PERSON, "nodemaintenances", order("m1", "n1"))
+    (tmp_path / AUDIT).write_text("")
+    save_watched(tmp_path / WATCHED, story.watched, [BEGIN])
+    kept = load(tmp_path)
+    assert kept.watched == tuple(story.watched)
+    assert [it.what for it in judge(kept, RULES)] == ["NodeMaintenance m1 still exists"]
 
 
 def test_a_violation_says_what_and_when() -> None:
