@@ -15,7 +15,7 @@ from chaos.api import Refused
 from chaos.judge import DRAIN_TAINT, EXCLUDED, MARK
 from chaos.proxy import Network
 from chaos.replicas import GROUP, HOME, USERS, Replica
-from chaos.workload import ORDERED, nodes_hold
+from chaos.workload import ORDERED, nodes_hold, operator_bindings
 from chaos.world import World
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
 from haulout.budget.slots import LEDGER
@@ -204,16 +204,14 @@ async def step_clock(world: World) -> None:
 
 async def withdraw_rights(world: World) -> None:
     """Delete the ClusterRoleBinding of the operator, or all its bindings, and create them again."""
-    there: list[tuple[str, str, str, Any]] = [("clusterrolebindings", "haulout", "", None)]
-    if world.rng.random() < 0.5:
-        there += [("rolebindings", "haulout", HOME, None), ("rolebindings", "haulout", "medik8s-leases", None)]
-    saved = [(kind, name, home, await world.api.get(kind, name, namespace=home)) for kind, name, home, _ in there]
-    for kind, name, home, _ in saved:
+    kinds = world.rng.choice([("clusterrolebindings",), ("clusterrolebindings", "rolebindings")])
+    there = [it for it in operator_bindings() if it[0] in kinds]
+    saved = [await world.api.get(kind, name, namespace=home) for kind, name, home in there]
+    for kind, name, home in there:
         await world.insist(world.api.delete, kind, name, namespace=home)
     await world.pause(4, 18)
-    for kind, _, home, obj in saved:
-        obj["metadata"] = {"name": obj["metadata"]["name"]}
-        await world.insist(world.api.create, kind, obj, namespace=home)
+    for (kind, name, home), obj in zip(there, saved, strict=True):
+        await world.insist(world.api.create, kind, obj | {"metadata": {"name": name}}, namespace=home)
 
 
 async def deny_writes(world: World) -> None:

@@ -17,7 +17,7 @@ import yaml
 from chaos.api import Api, Raw, Refused
 from chaos.judge import STATE, is_out
 from chaos.observer import Observer
-from chaos.replicas import GROUP, MANIFESTS
+from chaos.replicas import GROUP, HOME, MANIFESTS
 from haulout.core.clock import RealClock
 
 P = ParamSpec("P")
@@ -35,7 +35,8 @@ PATCH_LABEL = "example.com/patch"
 _FOREIGN_TAINT = {"key": "example.com/dedicated", "value": "shop", "effect": "PreferNoSchedule"}
 _RUNNING = {"status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}}
 _ENDED = {"spec": {"stage": "Ended"}}
-_NOT_NEEDED = ("Deployment", "PodDisruptionBudget", "Service", "ValidatingWebhookConfiguration", "NetworkPolicy")
+_NEEDED = ("CustomResourceDefinition", "Namespace", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+_SUBJECT = {"kind": "Group", "name": GROUP, "apiGroup": "rbac.authorization.k8s.io"}
 _TRY_AGAIN = timedelta(milliseconds=250)
 _FOR_EVER = timedelta(hours=1)
 _MOST_ORDERS = 4
@@ -67,13 +68,9 @@ class Workload:
 
     async def install(self) -> None:
         """Create what the manifests have, for two replicas that are no pods, and the namespaces of the round."""
-        for obj in yaml.safe_load_all(await asyncio.to_thread(MANIFESTS.read_text)):
-            if obj["kind"] in _NOT_NEEDED:
-                continue
-            if obj["kind"].endswith("RoleBinding") and _is_for_the_operator(obj):
-                subject = {"kind": "Group", "name": GROUP, "apiGroup": "rbac.authorization.k8s.io"}
-                obj = obj | {"subjects": [subject]}  # noqa: PLW2901 - the same binding, for users
-            await self.insist(self.api.create, _plural(obj), obj, namespace=_namespace(obj))
+        for obj in await asyncio.to_thread(_manifests):
+            body = obj | {"subjects": [_SUBJECT]} if _is_for_the_operator(obj) else obj
+            await self.insist(self.api.create, _plural(obj), body, namespace=_namespace(obj))
         await self.insist(self.api.create, "namespaces", {"metadata": {"name": SHOP}})
 
     async def populate(self) -> None:
@@ -261,8 +258,19 @@ class Workload:
             await self.pause(0.5, 1)
 
 
-def _is_for_the_operator(binding: Raw) -> bool:
-    return any(it.get("kind") == "ServiceAccount" for it in binding.get("subjects") or [])
+def operator_bindings() -> list[tuple[str, str, str]]:
+    """Return the bindings that give the operator its rights: the kind's plural, the name, the namespace."""
+    return [(_plural(it), it["metadata"]["name"], _namespace(it)) for it in _manifests() if _is_for_the_operator(it)]
+
+
+def _manifests() -> list[Raw]:
+    return [it for it in yaml.safe_load_all(MANIFESTS.read_text()) if it["kind"] in _NEEDED]
+
+
+def _is_for_the_operator(obj: Raw) -> bool:
+    account = ("ServiceAccount", HOME, "haulout")
+    subjects = obj.get("subjects") or []
+    return any((it["kind"], it.get("namespace"), it["name"]) == account for it in subjects)
 
 
 def _plural(obj: Raw) -> str:
