@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 
@@ -87,7 +88,7 @@ def run(
 def one_round(fault: str, seed: int, folder: Path, sabotage: str | None) -> None:
     """Run one round, print its result as JSON, and exit with 1 if it violates an invariant."""
     result = asyncio.run(run_round(fault, seed=seed, folder=folder, sabotage=sabotage or ""))
-    click.echo(json.dumps(result.to_json(), indent=2))
+    click.echo(json.dumps(asdict(result), indent=2))
     sys.exit(1 if result.violations else 0)
 
 

@@ -8,11 +8,8 @@ The folder keeps the audit log, the watches and the logs of the replicas, for wh
 import asyncio
 import random
 import ssl
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import yaml
@@ -23,6 +20,7 @@ from chaos.judge import Rules, Violation, judge, leftovers, recovery
 from chaos.observer import Observer
 from chaos.recording import AUDIT, WATCHED, Recording, WatchEvent, load, save_watched
 from chaos.replicas import GROUP, HOME, USERS, two_replicas
+from chaos.report import Round
 from chaos.workload import BUDGET, PROBED_BY_NOTICE, Workload
 from chaos.world import World
 from controlplane import ControlPlane
@@ -63,27 +61,8 @@ _POLICY = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Result:
-    """What came of a round."""
-
-    fault: str
-    seed: int
-    violations: Sequence[str]
-    recovery_seconds: float | None
-    lasted_seconds: float
-    writes: int  # of the operator
-    orders: int  # that people made
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it for a report."""
-        return asdict(self)
-
-
-async def run_round(fault: str, *, seed: int, folder: Path, sabotage: str = "") -> Result:
+async def run_round(fault: str, *, seed: int, folder: Path, sabotage: str = "") -> Round:
     """Run a round and judge it; `sabotage` breaks the operator on purpose."""
-    clock = RealClock()
-    begun = clock.monotonic()
     policy, audit_log = folder / "policy.yaml", folder / AUDIT
     await asyncio.to_thread(_write_policy, policy)
     flags = [f"--audit-policy-file={policy}", f"--audit-log-path={audit_log}"]
@@ -98,15 +77,8 @@ async def run_round(fault: str, *, seed: int, folder: Path, sabotage: str = "") 
     took = recovery(recording, RULES, since, order=PROBE, node=PROBED_BY_NOTICE)
     if took is None:
         found.append(Violation(invariant="convergence", what="no operator acts on what was ordered after the fault"))
-    return Result(
-        fault=fault,
-        seed=seed,
-        violations=[str(it) for it in found],
-        recovery_seconds=None if took is None else took.total_seconds(),
-        lasted_seconds=clock.monotonic() - begun,
-        writes=len(list(recording.writes(RULES.replicas))),
-        orders=len({it.object["metadata"]["uid"] for it in recording.revisions("nodemaintenances")}),
-    )
+    seconds = None if took is None else took.total_seconds()
+    return Round(fault=fault, seed=seed, violations=[str(it) for it in found], recovery_seconds=seconds)
 
 
 async def _live(

@@ -20,6 +20,7 @@ from controlplane import assets
 from haulout.core.clock import RealClock
 
 _ROUND_WITHIN = timedelta(minutes=10)
+_LONGEST_TROUBLE = 2000
 
 
 class UnknownClass(ValueError):
@@ -82,19 +83,24 @@ async def _run_one(plan: Plan, fault: str, seed: int) -> tuple[Round, str]:
     process = await asyncio.create_subprocess_exec(
         *command, cwd=TESTS, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
+    out, error = b"", b""
     try:
         async with asyncio.timeout(_ROUND_WITHIN.total_seconds()):
             out, error = await process.communicate()
-        found = json.loads(out)
-    except (TimeoutError, ValueError) as problem:
+    except TimeoutError:
+        error = f"the round takes longer than {_ROUND_WITHIN}".encode()
+    finally:
         if process.returncode is None:
-            process.kill()
+            process.kill()  # its replicas and its control plane end with it
             await process.wait()
-        return Round(fault=fault, seed=seed, violations=[f"round: it did not come to its end: {problem}"]), ""
-    result = Round(fault=fault, seed=seed, violations=found["violations"], recovery_seconds=found["recovery_seconds"])
+    trouble = error.decode(errors="replace")[-_LONGEST_TROUBLE:]
+    try:
+        result = Round(**json.loads(out))
+    except ValueError:
+        return Round(fault=fault, seed=seed, violations=["round: it did not come to its end"]), trouble
     if not result.violations:
         shutil.rmtree(folder, ignore_errors=True)
-    return result, error.decode(errors="replace")[-2000:]
+    return result, trouble
 
 
 def _kubernetes() -> str:
