@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from chaos.recording import AuditEvent, Raw, Recording, Revision
@@ -22,6 +23,7 @@ STATE = "cloud.sap/maintenance-state"
 DRAIN_TAINT = "medik8s.io/drain"
 EXCLUDED = "remediation.medik8s.io/exclude-from-remediation"
 ORDER = "NodeMaintenance/"
+_PROFILE = "profile/"
 _PASSED = "haulout.dev/passed"  # a note for the history that holds nothing; the next transition removes it
 _OUR_PREFIXES = ("haulout.dev/", "cloud.sap/")
 _OUR_LABELS = (EXCLUDED,)
@@ -231,6 +233,33 @@ def missing_history(recording: Recording, rules: Rules) -> Iterator[Violation]: 
             yield Violation(invariant="history", what=what)
 
 
+def missing_profile_history(recording: Recording, rules: Rules) -> Iterator[Violation]:  # noqa: ARG001 - the same
+    """Yield each node whose record lacks a state that its label has shown, or has the states in another order.
+
+    A profile may pass a state within one write, so the record may have more than the label has shown.
+    """
+    records = recording.final("maintenancerecords")
+    for name in _lasting_nodes(recording):
+        entries = (records.get(name) or {}).get("entries") or []
+        if any(it.get("result") == _GAP for it in entries):
+            continue
+        told = [it["to"] for it in entries if it.get("to") and str(it.get("what")).startswith(_PROFILE)]
+        seen = _states(recording, name)
+        rest = iter(told)
+        if not all(state in rest for state in seen):
+            what = f"node {name} was {_way(seen)}, its record says {_way(told)}"
+            yield Violation(invariant="history", what=what)
+
+
+def _states(recording: Recording, node: str) -> list[str]:
+    """Return the states that the label of a node has gone to in the last epoch."""
+    revisions = [it for it in recording.revisions("nodes") if it.key == node]
+    epoch = max((it.epoch for it in revisions), default=0)
+    labels = [(it.object["metadata"].get("labels") or {}).get(STATE) for it in revisions if it.epoch == epoch]
+    shown = [str(it) for it in labels if it]
+    return [state for before, state in pairwise(shown) if before != state]
+
+
 def repeated_events(recording: Recording, rules: Rules) -> Iterator[Violation]:  # noqa: ARG001 - all checks are alike
     """Yield each Event that tells of a transition more often than it happened."""
     told: Counter[tuple[str, str]] = Counter()
@@ -258,6 +287,7 @@ CHECKS: Sequence[Callable[[Recording, Rules], Iterator[Violation]]] = (
     foreign_changes,
     leftovers,
     missing_history,
+    missing_profile_history,
     repeated_events,
 )
 

@@ -16,7 +16,7 @@ import yaml
 
 from chaos import faults
 from chaos.api import Api
-from chaos.judge import Rules, Violation, judge, leftovers, recovery
+from chaos.judge import Rules, Violation, judge, leftovers, missing_history, missing_profile_history, recovery
 from chaos.observer import Observer
 from chaos.recording import AUDIT, WATCHED, Recording, WatchEvent, load, save_watched
 from chaos.replicas import GROUP, HOME, USERS, two_replicas
@@ -42,6 +42,7 @@ _MASTERS = ("system:masters",)
 _LEADER_WITHIN = timedelta(seconds=90)
 _CONVERGES_WITHIN = timedelta(seconds=120)
 _SETTLES_WITHIN = timedelta(seconds=2)
+_RECORDED_WITHIN_SECONDS = 60  # a record is written in the background, and again later if the server refuses it
 _AUDITED = [
     {"group": "", "resources": ["nodes", "nodes/status", "pods", "pods/eviction", "configmaps"]},
     {"group": "coordination.k8s.io", "resources": ["leases"]},
@@ -124,10 +125,20 @@ async def _live(
         workload.stop_ordering()
         await observer.until(lambda: _has_converged(world), within=_CONVERGES_WITHIN)
         await clock.sleep(_SETTLES_WITHIN)
+        await _until_recorded(world)
         await workload.stop()
         await observer.stop()
         await asyncio.to_thread(save_watched, folder / WATCHED, observer.events, observer.restored)
         return await asyncio.to_thread(load, folder), since
+
+
+async def _until_recorded(world: World) -> None:
+    """Return when the records are complete, or will not be."""
+    for _ in range(_RECORDED_WITHIN_SECONDS):
+        recording = Recording((), tuple(world.observer.events))
+        if not any([*missing_history(recording, RULES), *missing_profile_history(recording, RULES)]):
+            return
+        await world.clock.sleep(timedelta(seconds=1))
 
 
 def _write_policy(file: Path) -> None:

@@ -360,6 +360,26 @@ def test_an_entry_that_is_missing_or_in_another_place_is_a_violation(story: Stor
     assert len(found(story, "history")) == 1
 
 
+@pytest.mark.parametrize(
+    ("told", "is_complete"),
+    [
+        (("maintenance-required", "in-maintenance", "operational"), True),
+        (("operational", "maintenance-required", "in-maintenance", "operational"), True),
+        (("maintenance-required", "operational"), False),
+        (("in-maintenance", "maintenance-required", "operational"), False),
+        ((), False),
+    ],
+)
+def test_a_state_of_a_profile_that_the_record_lacks_is_a_violation(
+    story: Story, told: tuple[str, ...], *, is_complete: bool
+) -> None:
+    for state in ("operational", "maintenance-required", "in-maintenance", "operational"):
+        story.writes(MINE, "nodes", node("n1", labels={STATE: state}))
+    entries = [{"what": "profile/os", "to": it} for it in told]
+    story.writes(MINE, "maintenancerecords", {"metadata": {"name": "n1"}, "entries": entries})
+    assert (found(story, "history") == []) is is_complete
+
+
 def test_a_record_is_wanted_of_nodes_that_last(story: Story) -> None:
     for name in ("n2", "no-such-node"):
         story.writes(PERSON, "nodemaintenances", order(f"m-{name}", name, "Running"))
