@@ -192,10 +192,12 @@ async def two_leaders(world: World) -> None:
 
 
 async def step_clock(world: World) -> None:
-    """Set the wall clock of the leader forward or back by up to two hours, and right again later."""
+    """Set the wall clock of the leader forward and back by up to two hours, and right again."""
     leader = await world.leader()
-    leader.set_clock(world.rng.choice([-1, 1]) * world.rng.uniform(60, 7200))
-    await world.pause(6, 14)
+    first = world.rng.choice([-1, 1])
+    for direction in (first, -first):
+        leader.set_clock(direction * world.rng.uniform(60, 7200))
+        await world.pause(3, 8)
     leader.set_clock(0)
 
 
