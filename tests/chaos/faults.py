@@ -15,7 +15,7 @@ from chaos.api import Refused
 from chaos.judge import DRAIN_TAINT, EXCLUDED, MARK
 from chaos.proxy import Network
 from chaos.replicas import GROUP, HOME, USERS, Replica
-from chaos.workload import ORDERED, nodes_hold, operator_bindings
+from chaos.workload import CORDONED, ORDERED, nodes_hold, operator_bindings
 from chaos.world import World
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
 from haulout.budget.slots import LEDGER
@@ -238,6 +238,7 @@ async def tamper_with_marks(world: World) -> None:
 
 async def undo_cordons(world: World) -> None:
     """Uncordon nodes in maintenance by hand, or remove their taint or label."""
+    await _uncordon_after_cordon(world)
     for node in await _held_nodes(world):
         taint = world.observer.objects["nodes"][node]["spec"].get("taints") or []
         change: Any = world.rng.choice(
@@ -249,6 +250,12 @@ async def undo_cordons(world: World) -> None:
         )
         await world.insist(world.api.patch, "nodes", node, change)
         await world.pause(0.2, 2)
+
+
+async def _uncordon_after_cordon(world: World) -> None:
+    """Uncordon the node that a person had cordoned before its maintenance: they do not want that any more."""
+    if await world.observer.until(lambda: nodes_hold(world.observer, CORDONED), within=_FOUND_WITHIN):
+        await world.insist(world.api.patch, "nodes", CORDONED, {"spec": {"unschedulable": None}})
 
 
 async def hostile_objects(world: World) -> None:
