@@ -67,7 +67,7 @@ def run(
         folder=folder,
         sabotage=sabotage or "",
     )
-    found = asyncio.run(suite.run(plan, _tell))
+    found = asyncio.run(suite.run(plan, _print_round))
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "report.json").write_text(json.dumps(report.summary(found), indent=2))
     content = report.table(found, CLASSES)
@@ -100,13 +100,13 @@ def judge_again(folder: Path) -> None:
         click.echo(violation)
 
 
-def _tell(done: report.Round, trouble: str) -> None:
+def _print_round(done: report.Round, stderr: str) -> None:
     took = "never" if done.recovery_seconds is None else f"{done.recovery_seconds:.1f} s"
     click.echo(f"{done.fault} {done.seed}: recovery {took}, {len(done.violations)} violations")
     for violation in done.violations:
         click.echo(f"  {violation}")
-    if done.violations and trouble:
-        click.echo(trouble, err=True)
+    if done.violations and stderr:
+        click.echo(stderr, err=True)
 
 
 if __name__ == "__main__":

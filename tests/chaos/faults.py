@@ -15,7 +15,7 @@ from chaos.api import Refused
 from chaos.judge import DRAIN_TAINT, EXCLUDED, MARK
 from chaos.proxy import Network
 from chaos.replicas import GROUP, HOME, USERS, Replica
-from chaos.workload import CORDONED, ORDERED, nodes_hold, operator_bindings
+from chaos.workload import CORDONED, ORDERED, is_held, operator_bindings
 from chaos.world import World
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
 from haulout.budget.slots import LEDGER
@@ -33,7 +33,7 @@ async def kill_leader(world: World) -> None:
     """Kill the leader with SIGKILL; start it again some seconds later."""
     leader = await world.leader()
     leader.kill()
-    world.meanwhile(_start_later(world, leader))
+    world.in_background(_start_later(world, leader))
 
 
 async def kill_both(world: World) -> None:
@@ -49,7 +49,7 @@ async def terminate_leader(world: World) -> None:
     """End the leader with SIGTERM, as an upgrade does; start it again after its end."""
     leader = await world.leader()
     leader.signal(signal.SIGTERM)
-    world.meanwhile(_start_after_end(world, leader))
+    world.in_background(_start_after_end(world, leader))
 
 
 async def stall_leader(world: World) -> None:
@@ -65,43 +65,43 @@ async def stall_leader(world: World) -> None:
 
 async def kill_apiserver(world: World) -> None:
     """Kill the API server with SIGKILL; start it again some seconds later."""
-    await world.block(world.plane.kill_apiserver)
+    await world.in_thread(world.plane.kill_apiserver)
     await world.pause(0, 8)
-    await world.block(world.plane.start_apiserver)
+    await world.in_thread(world.plane.start_apiserver)
 
 
 async def stall_apiserver(world: World) -> None:
     """Stop the API server with SIGSTOP for less or for more than a lease: it accepts connections and is silent."""
-    await world.block(world.plane.pause_apiserver)
+    await world.in_thread(world.plane.pause_apiserver)
     await world.pause(*world.rng.choice([(2, 9), (16, 25)]))
-    await world.block(world.plane.resume_apiserver)
+    await world.in_thread(world.plane.resume_apiserver)
 
 
 async def lose_etcd(world: World) -> None:
     """Kill etcd with SIGKILL and start it again, or stop it with SIGSTOP for a while."""
     if world.rng.random() < 0.5:
-        await world.block(world.plane.kill_etcd)
+        await world.in_thread(world.plane.kill_etcd)
         await world.pause(0, 8)
-        await world.block(world.plane.start_etcd)
+        await world.in_thread(world.plane.start_etcd)
         return
-    await world.block(world.plane.pause_etcd)
+    await world.in_thread(world.plane.pause_etcd)
     await world.pause(2, 20)
-    await world.block(world.plane.resume_etcd)
+    await world.in_thread(world.plane.resume_etcd)
 
 
 async def restore_etcd(world: World) -> None:
     """Restore etcd from a copy some seconds old: objects and resourceVersions go back."""
-    await world.block(world.plane.save_etcd)
+    await world.in_thread(world.plane.save_etcd)
     await world.pause(4, 10)
     async with world.observer.restoring():
-        await world.block(world.plane.restore_etcd)
+        await world.in_thread(world.plane.restore_etcd)
     await world.observer.until(lambda: world.observer.is_synced, within=_FOUND_WITHIN)
     await world.workload.start_over()
 
 
 async def forget_history(world: World) -> None:
     """Compact etcd and restart the API server: it answers each watch with 410 Gone."""
-    await world.block(world.plane.forget_history)
+    await world.in_thread(world.plane.forget_history)
     for it in world.replicas:
         it.proxy.cut()
 
@@ -174,15 +174,15 @@ async def take_leases(world: World) -> None:
     is_deleted = world.rng.random() < 0.5
     for name in (LEADER_LEASE, PROFILES_LEASE):
         if is_deleted:
-            await world.insist(world.api.delete, "leases", name, namespace=HOME)
+            await world.retry(world.api.delete, "leases", name, namespace=HOME)
         else:
-            await world.insist(world.api.patch, "leases", name, _USURPED, namespace=HOME)
+            await world.retry(world.api.patch, "leases", name, _USURPED, namespace=HOME)
 
 
 async def two_leaders(world: World) -> None:
     """Stop the leader while it drains until the other one leads; then let it continue beside it."""
     leader = await world.leader()
-    await world.observer.until(lambda: any(nodes_hold(world.observer, it) for it in ORDERED), within=_FOUND_WITHIN)
+    await world.observer.until(lambda: any(is_held(world.observer, it) for it in ORDERED), within=_FOUND_WITHIN)
     leader.signal(signal.SIGSTOP)
     other = await world.standby()
     gave_up = world.clock.monotonic() + 40
@@ -210,10 +210,10 @@ async def withdraw_rights(world: World) -> None:
     there = [it for it in operator_bindings() if it[0] in kinds]
     saved = [await world.api.get(kind, name, namespace=home) for kind, name, home in there]
     for kind, name, home in there:
-        await world.insist(world.api.delete, kind, name, namespace=home)
+        await world.retry(world.api.delete, kind, name, namespace=home)
     await world.pause(4, 18)
     for (kind, name, home), obj in zip(there, saved, strict=True):
-        await world.insist(world.api.create, kind, obj | {"metadata": {"name": name}}, namespace=home)
+        await world.retry(world.api.create, kind, obj | {"metadata": {"name": name}}, namespace=home)
 
 
 async def deny_writes(world: World) -> None:
@@ -232,7 +232,7 @@ async def tamper_with_marks(world: World) -> None:
     for node in await _held_nodes(world):
         value = world.rng.choice([None, "{}", "garbage", "[1]", '{"owners": 7}'])
         change = {"metadata": {"annotations": {MARK: value}}}
-        await world.insist(world.api.patch, "nodes", node, change)
+        await world.retry(world.api.patch, "nodes", node, change)
         await world.pause(0.2, 2)
 
 
@@ -248,14 +248,14 @@ async def undo_cordons(world: World) -> None:
                 {"metadata": {"labels": {EXCLUDED: None}}},
             ]
         )
-        await world.insist(world.api.patch, "nodes", node, change)
+        await world.retry(world.api.patch, "nodes", node, change)
         await world.pause(0.2, 2)
 
 
 async def _uncordon_after_cordon(world: World) -> None:
     """Uncordon the node that a person had cordoned before its maintenance: they do not want that any more."""
-    if await world.observer.until(lambda: nodes_hold(world.observer, CORDONED), within=_FOUND_WITHIN):
-        await world.insist(world.api.patch, "nodes", CORDONED, {"spec": {"unschedulable": None}})
+    if await world.observer.until(lambda: is_held(world.observer, CORDONED), within=_FOUND_WITHIN):
+        await world.retry(world.api.patch, "nodes", CORDONED, {"spec": {"unschedulable": None}})
 
 
 async def hostile_objects(world: World) -> None:
@@ -268,28 +268,28 @@ async def hostile_objects(world: World) -> None:
             continue  # the schema refuses it: the operator never sees it
     huge = {"metadata": {"annotations": {"example.com/huge": "x" * 200_000}}}
     for node in ORDERED[:2]:
-        await world.insist(world.api.patch, "nodes", node, huge)
+        await world.retry(world.api.patch, "nodes", node, huge)
     odd = {"haulout.dev/hold": "until: never", "haulout.dev/transitions": "[[]]", "cloud.sap/maintenance-data": "{"}
-    await world.insist(world.api.patch, "nodes", ORDERED[2], {"metadata": {"annotations": odd}})
+    await world.retry(world.api.patch, "nodes", ORDERED[2], {"metadata": {"annotations": odd}})
     await world.pause(5, 10)
     clean = {"metadata": {"annotations": dict.fromkeys([*odd, "example.com/huge"])}}
     for node in ORDERED[:3]:
-        await world.insist(world.api.patch, "nodes", node, clean)
+        await world.retry(world.api.patch, "nodes", node, clean)
     for body in _hostile_bodies():
-        await world.insist(world.api.delete, f"{body['kind'].lower()}s", body["metadata"]["name"])
+        await world.retry(world.api.delete, f"{body['kind'].lower()}s", body["metadata"]["name"])
 
 
 async def tamper_with_ledger(world: World) -> None:
     """Delete the ConfigMap in which the budget keeps its slots."""
     for _ in range(world.rng.randint(1, 3)):
-        await world.insist(world.api.delete, "configmaps", ledger_name(LEDGER), namespace=HOME)
+        await world.retry(world.api.delete, "configmaps", ledger_name(LEDGER), namespace=HOME)
         await world.pause(0.5, 3)
 
 
 async def replace_nodes(world: World) -> None:
     """Delete nodes in maintenance and create them again under the same names."""
     for node in await _held_nodes(world):
-        await world.insist(world.api.delete, "nodes", node)
+        await world.retry(world.api.delete, "nodes", node)
         await world.pause(0, 2)
         await world.workload.add_node(node)
 
@@ -302,7 +302,7 @@ async def conflicting_writes(world: World) -> None:
         for node in ORDERED:
             number += 1
             change = {"metadata": {"annotations": {"example.com/beat": str(number)}}}
-            await world.insist(world.api.patch, "nodes", node, change)
+            await world.retry(world.api.patch, "nodes", node, change)
         await world.pause(0.01, 0.05)
 
 
@@ -362,16 +362,16 @@ async def _with_networks(world: World, make: Callable[[], Network], *, seconds: 
 
 async def _with_objects(world: World, objects: list[tuple[str, Any]], *, seconds: tuple[float, float]) -> None:
     for kind, body in objects:
-        await world.insist(world.api.create, kind, body)
+        await world.retry(world.api.create, kind, body)
     await world.pause(*seconds)
     for kind, body in reversed(objects):
-        await world.insist(world.api.delete, kind, body["metadata"]["name"])
+        await world.retry(world.api.delete, kind, body["metadata"]["name"])
 
 
 async def _held_nodes(world: World) -> list[str]:
     """Return the nodes that orders hold, once there are any."""
-    await world.observer.until(lambda: any(nodes_hold(world.observer, it) for it in ORDERED), within=_FOUND_WITHIN)
-    return [it for it in ORDERED if nodes_hold(world.observer, it)]
+    await world.observer.until(lambda: any(is_held(world.observer, it) for it in ORDERED), within=_FOUND_WITHIN)
+    return [it for it in ORDERED if is_held(world.observer, it)]
 
 
 def _policy() -> tuple[str, Any]:

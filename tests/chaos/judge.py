@@ -113,7 +113,7 @@ def exceeded_budget(recording: Recording, rules: Rules) -> Iterator[Violation]:
         if it.epoch != epoch:
             out, epoch = _restored(recording, it.epoch), it.epoch
         before = len(out)
-        if it.deleted or not is_out(it.object):
+        if it.deleted or not is_out_of_service(it.object):
             out.discard(it.key)
         else:
             out.add(it.key)
@@ -162,7 +162,9 @@ def wrong_evictions(recording: Recording, rules: Rules) -> Iterator[Violation]:
     placed = {it.key: str(it.object["spec"].get("nodeName", "")) for it in recording.revisions("pods")}
     held: dict[str, list[tuple[datetime, bool]]] = {}
     for it in recording.revisions("nodes"):
-        held.setdefault(it.key, []).append((it.at, not it.deleted and (is_out(it.object) or bool(_owners(it.object)))))
+        held.setdefault(it.key, []).append(
+            (it.at, not it.deleted and (is_out_of_service(it.object) or bool(_owners(it.object))))
+        )
     for event in recording.writes(rules.replicas):
         if (event.resource, event.subresource) != ("pods", "eviction"):
             continue
@@ -226,10 +228,12 @@ def missing_history(recording: Recording, rules: Rules) -> Iterator[Violation]: 
         own = [it for it in entries if it.get("what") == f"{ORDER}{seen.name}"]
         if any(it.get("result") == _GAP for it in entries):
             continue
-        told = [it["to"] for it in own if it.get("to")]
+        recorded = [it["to"] for it in own if it.get("to")]
         # What led to the first phase after a restore was seen before it, and may be in the copy or not.
-        if (told[-len(seen.phases) :] if was_restored else told) != seen.phases:
-            what = f"NodeMaintenance {seen.name} ({uid}) went {_way(seen.phases)}, its record says {_way(told)}"
+        if (recorded[-len(seen.phases) :] if was_restored else recorded) != seen.phases:
+            what = (
+                f"NodeMaintenance {seen.name} ({uid}) went {_arrows(seen.phases)}, its record says {_arrows(recorded)}"
+            )
             yield Violation(invariant="history", what=what)
 
 
@@ -243,11 +247,11 @@ def missing_profile_history(recording: Recording, rules: Rules) -> Iterator[Viol
         entries = (records.get(name) or {}).get("entries") or []
         if any(it.get("result") == _GAP for it in entries):
             continue
-        told = [it["to"] for it in entries if it.get("to") and str(it.get("what")).startswith(_PROFILE)]
+        recorded = [it["to"] for it in entries if it.get("to") and str(it.get("what")).startswith(_PROFILE)]
         seen = _states(recording, name)
-        rest = iter(told)
+        rest = iter(recorded)
         if not all(state in rest for state in seen):
-            what = f"node {name} was {_way(seen)}, its record says {_way(told)}"
+            what = f"node {name} was {_arrows(seen)}, its record says {_arrows(recorded)}"
             yield Violation(invariant="history", what=what)
 
 
@@ -261,14 +265,14 @@ def _states(recording: Recording, node: str) -> list[str]:
 
 
 def repeated_events(recording: Recording, rules: Rules) -> Iterator[Violation]:  # noqa: ARG001 - all checks are alike
-    """Yield each Event that tells of a transition more often than it happened."""
-    told: Counter[tuple[str, str]] = Counter()
+    """Yield each transition that has more Events than it happened times."""
+    recorded: Counter[tuple[str, str]] = Counter()
     for event in recording.final("events").values():
         about, reason = event.get("regarding") or {}, event.get("reason", "")
         if about.get("kind") == "NodeMaintenance" and reason in _ONCE:
-            told[str(about.get("uid")), reason] += int((event.get("series") or {}).get("count", 1))
+            recorded[str(about.get("uid")), reason] += int((event.get("series") or {}).get("count", 1))
     seen = _transitions(recording)
-    for (uid, reason), count in told.items():
+    for (uid, reason), count in recorded.items():
         if uid not in seen:
             continue
         happened = max(seen[uid].phases.count(_ONCE[reason]), 1)
@@ -295,7 +299,7 @@ CHECKS: Sequence[Callable[[Recording, Rules], Iterator[Violation]]] = (
 # What is on a node
 
 
-def is_out(node: Raw) -> bool:
+def is_out_of_service(node: Raw) -> bool:
     """Tell whether the operator has a node out of service: by an order, or by a profile."""
     labels = node["metadata"].get("labels") or {}
     ordered = any(it.startswith(ORDER) for it in _owners(node)) or DRAIN_TAINT in _taint_keys(node)
@@ -374,7 +378,7 @@ def _steps(revisions: Sequence[Revision]) -> Iterator[tuple[Raw | None, Revision
 def _restored(recording: Recording, epoch: int) -> set[str]:
     """Return which nodes were out of service in the copy that an epoch began with: those of its first list."""
     first = [it for it in recording.watched if it.resource == "nodes" and it.epoch == epoch and it.type == "LISTED"]
-    return {str(it.object["metadata"]["name"]) for it in first if is_out(it.object)}
+    return {str(it.object["metadata"]["name"]) for it in first if is_out_of_service(it.object)}
 
 
 def _with_cordons(recording: Recording, rules: Rules) -> Iterator[tuple[Raw | None, Revision, set[str]]]:
@@ -495,7 +499,7 @@ def _lasting_nodes(recording: Recording) -> set[str]:
     return set(recording.final("nodes")) - {it.key for it in recording.revisions("nodes") if it.deleted}
 
 
-def _way(phases: Sequence[str]) -> str:
+def _arrows(phases: Sequence[str]) -> str:
     return " → ".join(phases) or "nothing"
 
 

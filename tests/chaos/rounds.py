@@ -71,7 +71,7 @@ async def run_round(fault: str, *, seed: int, folder: Path, sabotage: str = "") 
     plane = ControlPlane(users=users, apiserver_flags=flags)
     await asyncio.to_thread(plane.start)
     try:
-        recording, since = await _live(plane, fault, seed=seed, folder=folder, audit_log=audit_log, sabotage=sabotage)
+        recording, since = await _play(plane, fault, seed=seed, folder=folder, audit_log=audit_log, sabotage=sabotage)
     finally:
         await asyncio.to_thread(plane.stop)
     found = judge(recording, RULES)
@@ -82,7 +82,7 @@ async def run_round(fault: str, *, seed: int, folder: Path, sabotage: str = "") 
     return Round(fault=fault, seed=seed, violations=[str(it) for it in found], recovery_seconds=seconds)
 
 
-async def _live(
+async def _play(
     plane: ControlPlane, fault: str, *, seed: int, folder: Path, audit_log: Path, sabotage: str
 ) -> tuple[Recording, datetime]:
     """Return the recording of a round, and when the fault was over."""

@@ -20,7 +20,7 @@ from controlplane import assets
 from haulout.core.clock import RealClock
 
 _ROUND_WITHIN = timedelta(minutes=10)
-_LONGEST_TROUBLE = 2000
+_LONGEST_STDERR = 2000
 
 
 class UnknownClass(ValueError):
@@ -51,8 +51,8 @@ def chosen(text: str) -> list[str]:
     return found or list(CLASSES)
 
 
-async def run(plan: Plan, tell: Callable[[Round, str], None]) -> Run:
-    """Run all rounds of a plan; `tell` hears of each, with the last lines of what went wrong with it."""
+async def run(plan: Plan, on_round: Callable[[Round, str], None]) -> Run:
+    """Run all rounds of a plan; call `on_round` with each, and with the end of what its process wrote to stderr."""
     clock = RealClock()
     until = clock.monotonic() + plan.within.total_seconds()
     waiting = _order(plan)
@@ -60,9 +60,9 @@ async def run(plan: Plan, tell: Callable[[Round, str], None]) -> Run:
 
     async def work() -> None:
         while clock.monotonic() < until and (job := next(waiting, None)) is not None:
-            found, trouble = await _run_one(plan, *job)
+            found, stderr = await _run_one(plan, *job)
             done.append(found)
-            tell(found, trouble)
+            on_round(found, stderr)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(plan.jobs):
@@ -93,14 +93,14 @@ async def _run_one(plan: Plan, fault: str, seed: int) -> tuple[Round, str]:
         if process.returncode is None:
             process.kill()  # its replicas and its control plane end with it
             await process.wait()
-    trouble = error.decode(errors="replace")[-_LONGEST_TROUBLE:]
+    stderr = error.decode(errors="replace")[-_LONGEST_STDERR:]
     try:
         result = Round(**json.loads(out))
     except ValueError:
-        return Round(fault=fault, seed=seed, violations=["round: it did not come to its end"]), trouble
+        return Round(fault=fault, seed=seed, violations=["round: it did not come to its end"]), stderr
     if not result.violations:
         shutil.rmtree(folder, ignore_errors=True)
-    return result, trouble
+    return result, stderr
 
 
 def _kubernetes() -> str:

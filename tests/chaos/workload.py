@@ -15,7 +15,7 @@ import aiohttp
 import yaml
 
 from chaos.api import Api, Raw, Refused
-from chaos.judge import STATE, is_out
+from chaos.judge import STATE, is_out_of_service
 from chaos.observer import Observer
 from chaos.replicas import GROUP, HOME, MANIFESTS
 from haulout.core.clock import RealClock
@@ -44,10 +44,10 @@ _FINAL = (HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 _WRONG = (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY)  # a defect of the suite
 
 
-def nodes_hold(observer: Observer, name: str) -> bool:
-    """Tell whether the operator holds a node."""
+def is_held(observer: Observer, name: str) -> bool:
+    """Return whether the operator holds a node."""
     node = observer.objects["nodes"].get(name)
-    return node is not None and is_out(node)
+    return node is not None and is_out_of_service(node)
 
 
 class Workload:
@@ -71,15 +71,15 @@ class Workload:
         """Create what the manifests have, for two replicas that are no pods, and the namespaces of the round."""
         for obj in await asyncio.to_thread(_manifests):
             body = obj | {"subjects": [_SUBJECT]} if _is_for_the_operator(obj) else obj
-            await self.insist(self.api.create, _plural(obj), body, namespace=_namespace(obj))
-        await self.insist(self.api.create, "namespaces", {"metadata": {"name": SHOP}})
+            await self.retry(self.api.create, _plural(obj), body, namespace=_namespace(obj))
+        await self.retry(self.api.create, "namespaces", {"metadata": {"name": SHOP}})
 
     async def populate(self) -> None:
         """Create nodes with pods on them, and cordon one by hand."""
         for name in NODES:
             await self.add_node(name)
-        await self.insist(self.api.create, "poddisruptionbudgets", _budget(), namespace=SHOP)
-        await self.insist(self.api.patch, "nodes", CORDONED, {"spec": {"unschedulable": True}})
+        await self.retry(self.api.create, "poddisruptionbudgets", _budget(), namespace=SHOP)
+        await self.retry(self.api.patch, "nodes", CORDONED, {"spec": {"unschedulable": True}})
 
     async def add_node(self, name: str) -> None:
         """Create a node that is Ready, with what is not the operator's on it."""
@@ -88,19 +88,19 @@ class Workload:
             labels["cloud.sap/maintenance-profile"] = "os"
         metadata = {"name": name, "labels": labels, "annotations": {"example.com/rack": "r1"}}
         node = {"metadata": metadata, "spec": {"taints": [_FOREIGN_TAINT]}}
-        await self.insist(self.api.create, "nodes", node)
+        await self.retry(self.api.create, "nodes", node)
         now = self.clock.now().isoformat(timespec="seconds").replace("+00:00", "Z")
         ready = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": now}
         status = {"status": {"conditions": [ready | {"lastHeartbeatTime": now, "message": ""}]}}
-        await self.insist(self.api.patch, "nodes", name, status, subresource="status")
+        await self.retry(self.api.patch, "nodes", name, status, subresource="status")
         await self.fill(name)
 
     async def fill(self, node: str) -> None:
         """Put pods onto a node."""
         for _ in range(2):
             name = f"web-{next(self._numbers)}"
-            await self.insist(self.api.create, "pods", _pod(name, node), namespace=SHOP)
-            await self.insist(self.api.patch, "pods", name, _RUNNING, namespace=SHOP, subresource="status")
+            await self.retry(self.api.create, "pods", _pod(name, node), namespace=SHOP)
+            await self.retry(self.api.patch, "pods", name, _RUNNING, namespace=SHOP, subresource="status")
 
     # Those who act by themselves
 
@@ -118,9 +118,9 @@ class Workload:
         await self._end(self._people)
         self._people.clear()
         self._busy.clear()
-        await self.insist(self.api.patch, "nodes", PATCHED, _labels({PATCH_LABEL: None}))
+        await self.retry(self.api.patch, "nodes", PATCHED, _labels({PATCH_LABEL: None}))
         for name in list(self.observer.objects["maintenancenotices"]):
-            await self.insist(self.api.patch, "maintenancenotices", name, _ENDED)
+            await self.retry(self.api.patch, "maintenancenotices", name, _ENDED)
         for name, order in list(self.observer.objects["nodemaintenances"].items()):
             self._busy.add(order["spec"]["nodeName"])
             self._people.append(self._group.create_task(self._finish_order(name, order["spec"]["nodeName"])))
@@ -137,12 +137,12 @@ class Workload:
         await self._end([*self._people, *self._daemons])
 
     async def probe(self, name: str) -> None:
-        """Order a maintenance and announce another: what the operator does first about both tells that it acts."""
-        await self.insist(self.api.create, "nodemaintenances", _order(name, PROBED))
+        """Order a maintenance and announce another: the first writes about them show that the operator acts."""
+        await self.retry(self.api.create, "nodemaintenances", _order(name, PROBED))
         self._people.append(self._group.create_task(self._finish_order(name)))
-        self._people.append(self._group.create_task(self._live_through_notice(name, PROBED_BY_NOTICE)))
+        self._people.append(self._group.create_task(self._announce_and_end(name, PROBED_BY_NOTICE)))
 
-    async def insist(self, send: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> None:
+    async def retry(self, send: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> None:
         """Send a request until the server takes it; what exists already or is gone is fine."""
         while True:
             try:
@@ -178,14 +178,14 @@ class Workload:
                 node, name = self._rng.choice(free), f"m{next(self._numbers)}"
                 self._busy.add(node)
                 await self.fill(node)
-                await self.insist(self.api.create, "nodemaintenances", _order(name, node))
+                await self.retry(self.api.create, "nodemaintenances", _order(name, node))
                 self._people.append(self._group.create_task(self._finish_order(name, node)))
             await self.pause(0.3, 1.5)
 
     async def _finish_order(self, name: str, node: str = "") -> None:
         await self.observer.until(lambda: self._phase(name) == "Succeeded", within=_FOR_EVER)
         await self.pause(0.2, 2)
-        await self.insist(self.api.delete, "nodemaintenances", name)
+        await self.retry(self.api.delete, "nodemaintenances", name)
         await self.observer.until(lambda: name not in self.observer.objects["nodemaintenances"], within=_FOR_EVER)
         self._busy.discard(node)
 
@@ -196,28 +196,28 @@ class Workload:
     async def _patch(self) -> None:
         while self._ordering:
             await self.pause(0.5, 3)
-            await self.insist(self.api.patch, "nodes", PATCHED, _labels({PATCH_LABEL: "true"}))
+            await self.retry(self.api.patch, "nodes", PATCHED, _labels({PATCH_LABEL: "true"}))
             await self.observer.until(lambda: self._state(PATCHED) == "in-maintenance", within=_FOR_EVER)
             await self.pause(0.5, 2)
-            await self.insist(self.api.patch, "nodes", PATCHED, _labels({PATCH_LABEL: None}))
+            await self.retry(self.api.patch, "nodes", PATCHED, _labels({PATCH_LABEL: None}))
             await self.observer.until(lambda: self._state(PATCHED) in ("", "operational"), within=_FOR_EVER)
 
     async def _announce(self) -> None:
         while self._ordering:
             await self.pause(1, 4)
-            await self._live_through_notice(f"notice-{next(self._numbers)}", ANNOUNCED)
+            await self._announce_and_end(f"notice-{next(self._numbers)}", ANNOUNCED)
 
-    async def _live_through_notice(self, name: str, node: str) -> None:
+    async def _announce_and_end(self, name: str, node: str) -> None:
         notice = {
             "apiVersion": "haulout.dev/v1alpha1",
             "kind": "MaintenanceNotice",
             "metadata": {"name": name},
             "spec": {"nodeName": node, "source": "chaos", "kind": "Reboot", "stage": "Started"},
         }
-        await self.insist(self.api.create, "maintenancenotices", notice)
+        await self.retry(self.api.create, "maintenancenotices", notice)
         await self.observer.until(lambda: self._state(node) == "in-maintenance", within=_FOR_EVER)
         await self.pause(1, 3)
-        await self.insist(self.api.patch, "maintenancenotices", name, _ENDED)
+        await self.retry(self.api.patch, "maintenancenotices", name, _ENDED)
         await self.observer.until(lambda: self._state(node) in ("", "operational"), within=_FOR_EVER)
 
     def _state(self, name: str) -> str:
@@ -229,19 +229,19 @@ class Workload:
         node = ORDERED[-1]
         while self._ordering:
             await self.pause(2, 5)
-            if nodes_hold(self.observer, node):
+            if is_held(self.observer, node):
                 continue
-            await self.insist(self.api.patch, "nodes", node, {"spec": {"unschedulable": True}})
+            await self.retry(self.api.patch, "nodes", node, {"spec": {"unschedulable": True}})
             await self.pause(2, 8)
-            await self.observer.until(lambda: not nodes_hold(self.observer, node), within=_FOR_EVER)
-            await self.insist(self.api.patch, "nodes", node, {"spec": {"unschedulable": None}})
+            await self.observer.until(lambda: not is_held(self.observer, node), within=_FOR_EVER)
+            await self.retry(self.api.patch, "nodes", node, {"spec": {"unschedulable": None}})
 
     async def _let_pods_go(self) -> None:
         while True:
             for pod in list(self.observer.objects["pods"].values()):
                 if pod["metadata"].get("deletionTimestamp"):
                     name = pod["metadata"]["name"]
-                    await self.insist(self.api.delete, "pods", name, namespace=SHOP, now=True)
+                    await self.retry(self.api.delete, "pods", name, namespace=SHOP, now=True)
             await self.clock.sleep(_TRY_AGAIN)
 
     async def _allow_evictions(self) -> None:
@@ -255,7 +255,7 @@ class Workload:
         }
         change = {"status": status}
         while True:
-            await self.insist(
+            await self.retry(
                 self.api.patch, "poddisruptionbudgets", "web", change, namespace=SHOP, subresource="status"
             )
             await self.pause(0.5, 1)

@@ -51,14 +51,14 @@ class World:
         """Wait for some seconds, by the seed."""
         await self.clock.sleep(timedelta(seconds=self.rng.uniform(at_least, at_most)))
 
-    async def insist(self, send: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> None:
+    async def retry(self, send: Callable[P, Awaitable[object]], *args: P.args, **kwargs: P.kwargs) -> None:
         """Send a request until the server takes it."""
-        await self.workload.insist(send, *args, **kwargs)
+        await self.workload.retry(send, *args, **kwargs)
 
-    async def block(self, function: Callable[[], object]) -> None:
+    async def in_thread(self, function: Callable[[], object]) -> None:
         """Call something that blocks, in a thread."""
         await asyncio.to_thread(function)
 
-    def meanwhile(self, act: Coroutine[Any, Any, None]) -> None:
+    def in_background(self, act: Coroutine[Any, Any, None]) -> None:
         """Have something happen beside the rest of the round."""
         self.group.create_task(act)

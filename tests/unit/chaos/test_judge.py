@@ -361,7 +361,7 @@ def test_an_entry_that_is_missing_or_in_another_place_is_a_violation(story: Stor
 
 
 @pytest.mark.parametrize(
-    ("told", "is_complete"),
+    ("recorded", "is_complete"),
     [
         (("maintenance-required", "in-maintenance", "operational"), True),
         (("operational", "maintenance-required", "in-maintenance", "operational"), True),
@@ -371,11 +371,11 @@ def test_an_entry_that_is_missing_or_in_another_place_is_a_violation(story: Stor
     ],
 )
 def test_a_state_of_a_profile_that_the_record_lacks_is_a_violation(
-    story: Story, told: tuple[str, ...], *, is_complete: bool
+    story: Story, recorded: tuple[str, ...], *, is_complete: bool
 ) -> None:
     for state in ("operational", "maintenance-required", "in-maintenance", "operational"):
         story.writes(MINE, "nodes", node("n1", labels={STATE: state}))
-    entries = [{"what": "profile/os", "to": it} for it in told]
+    entries = [{"what": "profile/os", "to": it} for it in recorded]
     story.writes(MINE, "maintenancerecords", {"metadata": {"name": "n1"}, "entries": entries})
     assert (found(story, "history") == []) is is_complete
 
