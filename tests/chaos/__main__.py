@@ -102,7 +102,7 @@ def judge_again(folder: Path) -> None:
 
 def _print_round(done: report.Round, stderr: str) -> None:
     took = "never" if done.recovery_seconds is None else f"{done.recovery_seconds:.1f} s"
-    click.echo(f"{done.fault} {done.seed}: recovery {took}, {len(done.violations)} violations")
+    click.echo(f"{done.fault} {done.seed}: recovery {took}, {report.count(len(done.violations), 'violation')}")
     for violation in done.violations:
         click.echo(f"  {violation}")
     if done.violations and stderr:

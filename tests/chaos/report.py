@@ -54,8 +54,14 @@ def table(run: Run, classes: Iterable[str]) -> str:
     seeds = sorted({it.seed for it in run.rounds})
     among = f"{seeds[0]} to {seeds[-1]}" if len(seeds) > 1 else "".join(map(str, seeds))
     where = f"{run.day.isoformat()}, Kubernetes {run.kubernetes}, {run.machine}"
-    total = f"{len(run.rounds)} rounds, seeds {among}, {run.violations} violations."
+    seed = f"seed{'s' if len(seeds) > 1 else ''} {among}"
+    total = f"{count(len(run.rounds), 'round')}, {seed}, {count(run.violations, 'violation')}."
     return "\n".join([f"Measured on {where}: {total}", "", *lines])
+
+
+def count(number: int, noun: str) -> str:
+    """Return a number with its noun."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def inserted(page: str, content: str) -> str:

@@ -25,7 +25,7 @@ RUN = Run(
 
 def test_the_table_has_a_line_for_each_class_that_ran() -> None:
     assert table(RUN, ["overload", "kill", "lag"]).splitlines() == [
-        "Measured on 2026-01-05, Kubernetes v1.36.3, 2 cores: 4 rounds, seeds 1 to 3, 1 violations.",
+        "Measured on 2026-01-05, Kubernetes v1.36.3, 2 cores: 4 rounds, seeds 1 to 3, 1 violation.",
         "",
         "| class | rounds | violations | recovery p50 | recovery p99 |",
         "| --- | ---: | ---: | ---: | ---: |",
