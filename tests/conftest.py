@@ -10,6 +10,7 @@ import random
 import re
 import secrets
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,11 @@ from support.upheld import Upheld
 
 _SOME_CRASHES = 8  # of each story
 _NEED_A_CLUSTER = {"behaviour", "cluster"}
+_EVERY_LOOP = {"asyncio": asyncio.new_event_loop}
+with suppress(ImportError):  # not on every platform
+    import uvloop
+
+    _EVERY_LOOP["uvloop"] = uvloop.new_event_loop
 
 # How long something takes says more about the machine than about the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -72,6 +78,8 @@ def pytest_asyncio_loop_factories(
     config: pytest.Config,  # noqa: ARG001 - the hook's signature
     item: pytest.Item,
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    if item.get_closest_marker("every_loop"):
+        return _EVERY_LOOP
     if _on_real_time(item):
         return {"real": asyncio.new_event_loop}
     return {"virtual": VirtualLoop}

@@ -37,6 +37,7 @@ from haulout.web.api.shapes import (
     Summary,
     Tile,
 )
+from haulout.web.connections import DASHBOARD
 from haulout.web.listening import listening
 from support.serving import HOST, aside
 
@@ -129,7 +130,7 @@ class Canned:
             app.router.add_get(f"{prefix}/api/v2/events", self._events)
             app.router.add_route("*", f"{prefix}/api/v2/{{path:.+}}", self._answer)
             add_assets(app, at=f"{prefix}/static/")
-        async with listening(app, host=HOST, port=0, what="a canned API") as port:
+        async with listening(app, host=HOST, port=0, what="a canned API", limits=DASHBOARD) as port:
             self.address = f"http://{HOST}:{port}"
             yield self
             for stream in self._streams:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from aiohttp import web
 
+from haulout.web import connections
 from haulout.web.callers import Callers
 from haulout.web.listening import listening
 from haulout.web.metrics import CONTENT_TYPE
@@ -36,7 +37,9 @@ class GuardedMetrics:
         """Listen while the context lasts; yields the port."""
         app = web.Application()
         app.router.add_get(PATH, self._answer)
-        async with listening(app, host=host, port=port, what="guarded metrics", tls=presented.context) as chosen:
+        async with listening(
+            app, host=host, port=port, what="guarded metrics", limits=connections.GUARDED_METRICS, tls=presented.context
+        ) as chosen:
             yield chosen
 
     async def _answer(self, request: web.Request) -> web.Response:

@@ -15,6 +15,7 @@ from http import HTTPStatus
 
 from aiohttp import web
 
+from haulout.web import connections
 from haulout.web.listening import listening
 
 PORT = 8081
@@ -48,7 +49,9 @@ async def serving(
     for path, handler in (("/healthz", alive), ("/readyz", ready)):
         app.router.add_get(path, handler)
         app.router.add_get(path + path, handler)
-    async with listening(app, host=host, port=port, what="health checks", farewell=_FAREWELL) as chosen:
+    async with listening(
+        app, host=host, port=port, what="health checks", limits=connections.HEALTH, farewell=_FAREWELL
+    ) as chosen:
         yield chosen
 
 

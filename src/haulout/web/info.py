@@ -24,6 +24,7 @@ from aiohttp import web
 
 from haulout.errors import HauloutError
 from haulout.kube.objects import RawObject
+from haulout.web import connections
 from haulout.web.api.assets import add_assets
 from haulout.web.listening import listening
 from haulout.web.metrics import CONTENT_TYPE
@@ -76,7 +77,9 @@ class InfoServer:
     @contextlib.asynccontextmanager
     async def serving(self, *, host: str | None = None, port: int = PORT) -> AsyncIterator[int]:
         """Answer while the context lasts; yields the port."""
-        async with listening(self.app(), host=host, port=port, what="metrics and the API") as chosen:
+        async with listening(
+            self.app(), host=host, port=port, what="metrics and the API", limits=connections.DASHBOARD
+        ) as chosen:
             yield chosen
 
     def app(self) -> web.Application:

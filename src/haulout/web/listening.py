@@ -1,24 +1,38 @@
-"""A server that listens while a context lasts, and says in words why it cannot."""
+"""A port that listens while a context lasts, and an error that says why it cannot.
+
+We accept connections ourselves, on asyncio's loop and on uvloop, so that each is counted before its TLS handshake
+(`haulout.web.connections`). An error of a handshake comes back to us, and not to the loop's exception handler.
+"""
 
 import asyncio
 import contextlib
+import errno
+import logging
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
-from haulout.core.clock import RealClock
 from haulout.errors import UsageError
-from haulout.web.doorkeeper import Doorkeeper
+from haulout.web.api.pace import seconds_of_life
+from haulout.web.connections import CLOSED_WITHIN, Connection, Connections, Limits, Slot, harden
+
+log = logging.getLogger(__name__)
 
 _MOST_PORT = 65_535
-_IDLE = timedelta(seconds=90)
 _FAREWELL = timedelta(seconds=5)  # for requests that are being answered when we are told to stop
-_TURNS = 3  # of the loop, until whoever was accepted is known
+_BACKLOG = 1024  # connections that the kernel keeps until we accept them
+_BATCH = 32  # accepted in one turn of the loop, so that other ports have theirs
+_RECEIVED_BYTES, _SENT_BYTES = 32 << 10, 128 << 10  # that the kernel keeps for a connection; it doubles them
+_EXHAUSTED = {errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM}
+_NO_SUCH_FAMILY = {errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL}
+_EXHAUSTED_FOR = timedelta(seconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,55 +58,130 @@ async def listening(
     host: str | None,
     port: int,
     what: str,
+    limits: Limits,
     tls: ssl.SSLContext | None = None,
     farewell: timedelta = _FAREWELL,
 ) -> AsyncIterator[int]:
     """Listen on `host`, or on all addresses; yields the port. Leaving lets those finish who are being answered."""
-    doorkeeper = Doorkeeper(app)
-    runner = web.AppRunner(
-        app,
-        access_log=None,
-        keepalive_timeout=_IDLE.total_seconds(),
-        shutdown_timeout=farewell.total_seconds(),
-        handler_cancellation=True,
-    )
+    harden(app)
+    runner = web.AppRunner(app, shutdown_timeout=farewell.total_seconds(), handler_cancellation=True)
     await runner.setup()
+    if runner.server is None:
+        raise RuntimeError("the runner is not set up")
     try:
-        async with _let_in(runner, doorkeeper, host=host, port=port, what=what, tls=tls) as found:
-            yield found
+        with contextlib.ExitStack() as stack:
+            try:
+                sockets = await _bind(stack, host, port)
+            except OSError as error:
+                reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
+                raise UsageError(f"cannot listen on port {port} for {what}: {reason}; name another") from None
+            async with _Acceptor(runner.server, Connections(limits), tls).accepting(sockets):
+                yield sockets[0].getsockname()[1]
     finally:
         await runner.cleanup()
 
 
-@contextlib.asynccontextmanager
-async def _let_in(
-    runner: web.AppRunner,
-    doorkeeper: Doorkeeper,
-    *,
-    host: str | None,
-    port: int,
-    what: str,
-    tls: ssl.SSLContext | None,
-) -> AsyncIterator[int]:
-    """Let callers in while the context lasts; whoever was let in is known to the runner when it ends."""
+class _Acceptor:
+    """Accepts connections and has each of them served."""
+
+    def __init__(self, server: web.Server, connections: Connections, tls: ssl.SSLContext | None) -> None:
+        self._server = server
+        self._connections = connections
+        self._loop = asyncio.get_running_loop()
+        # Not a TaskGroup: it would wrap what is raised while the port listens into an ExceptionGroup.
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._retry: asyncio.TimerHandle | None = None
+        self._tls: dict[str, Any] = {}
+        if tls is not None:
+            self._tls = {
+                "ssl": tls,
+                "ssl_shutdown_timeout": seconds_of_life(CLOSED_WITHIN),
+            }
+
+    @contextlib.asynccontextmanager
+    async def accepting(self, sockets: list[socket.socket]) -> AsyncIterator[None]:
+        """Accept while the context lasts. All that was accepted is known to the server, or closed, when it ends."""
+        self._connections.open()
+        for it in sockets:
+            self._loop.add_reader(it, self._accept, it)
+        try:
+            yield
+        finally:
+            for it in sockets:
+                self._loop.remove_reader(it)
+            if self._retry is not None:
+                self._retry.cancel()
+            self._connections.close()
+            while self._tasks:
+                await asyncio.wait(self._tasks)
+
+    def _accept(self, door: socket.socket) -> None:
+        for _ in range(_BATCH):
+            try:
+                accepted, peer = door.accept()
+            except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                self._pause(door, error)
+                return
+            accepted.setblocking(False)
+            slot = self._connections.admit(accepted, str(peer[0]))
+            if slot is None:
+                accepted.close()
+                continue
+            task = self._loop.create_task(self._serve(accepted, slot))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _pause(self, door: socket.socket, error: OSError) -> None:
+        """Wait before the next accept: the process or its machine has no more files or memory for sockets."""
+        if error.errno not in _EXHAUSTED:
+            raise error
+        log.error("no connection can be accepted: %s; trying again", os.strerror(error.errno))
+        self._loop.remove_reader(door)
+        later = seconds_of_life(_EXHAUSTED_FOR)
+        self._retry = self._loop.call_later(later, self._loop.add_reader, door, self._accept, door)
+
+    async def _serve(self, accepted: socket.socket, slot: Slot) -> None:
+        """Bring a connection to where it has a protocol that speaks with its peer."""
+        try:
+            await self._loop.connect_accepted_socket(partial(Connection, self._server, slot), accepted, **self._tls)
+        except OSError as error:
+            log.debug("a TLS handshake with %s failed: %s", slot.address, type(error).__name__)
+            error.__traceback__ = None  # a frame in it refers to the error: until a collection both would keep 256 KiB
+            self._connections.discard(slot)
+        except Exception:
+            log.exception("a connection cannot be served")
+            self._connections.discard(slot)
+            accepted.close()
+
+
+async def _bind(stack: contextlib.ExitStack, host: str | None, port: int) -> list[socket.socket]:
+    """Return sockets that listen until the stack is closed: one for each address of `host`; raises `OSError`."""
+    found: list[socket.socket] = []
     loop = asyncio.get_running_loop()
-    if runner.server is None:
-        raise RuntimeError("the runner is not set up")
-    let_in = partial(doorkeeper.let_in, runner.server)
-    try:
-        server = await loop.create_server(let_in, host, port, ssl=tls, reuse_address=True)
-    except OSError as error:
-        # An event loop's own words for it name the address once more.
-        reason = (os.strerror(error.errno) if error.errno else str(error)).lower()
-        raise UsageError(f"cannot listen on port {port} for {what}: {reason}; name another") from None
-    door = server.sockets
-    try:
-        yield door[0].getsockname()[1]
-    finally:
-        # A connection that was accepted when its server closes is lost: nobody would ever close it.
-        for it in door:
-            loop.remove_reader(it)
-        for _ in range(_TURNS):
-            await RealClock().sleep(timedelta())
-        server.close()
-        doorkeeper.leave()
+    infos = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    for family, kind, protocol, _, address in dict.fromkeys(infos):
+        try:
+            it = stack.enter_context(socket.socket(family, kind, protocol))
+            _prepare(it, (address[0], port, *address[2:]))
+        except OSError as error:
+            if host is None and error.errno in _NO_SUCH_FAMILY:  # a machine without IPv6, or without IPv4
+                continue
+            raise
+        found.append(it)
+        port = it.getsockname()[1]  # if any port will do, the same one on all addresses
+    if not found:
+        raise OSError(errno.EADDRNOTAVAIL, os.strerror(errno.EADDRNOTAVAIL))
+    return found
+
+
+def _prepare(it: socket.socket, address: tuple[Any, ...]) -> None:
+    it.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if it.family == socket.AF_INET6:
+        it.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+    it.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _RECEIVED_BYTES)
+    it.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SENT_BYTES)
+    it.setblocking(False)
+    it.bind(address)
+    it.listen(_BACKLOG)

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from haulout.core import duration
 from haulout.core.duration import DurationError
+from haulout.web import connections
 from haulout.web.client_certificates import ClientCertificates
 from haulout.web.listening import listening
 from haulout.web.reviews import NotAReview
@@ -39,7 +40,9 @@ class WebhookServer:
         """Listen while the context lasts; yields the port. Leaving it lets those finish who are being answered."""
         app = web.Application(client_max_size=_LARGEST)
         app.router.add_post(self._path, self._handle)
-        async with listening(app, host=host, port=port, what="the webhook", tls=self._clients.context) as chosen:
+        async with listening(
+            app, host=host, port=port, what="the webhook", limits=connections.WEBHOOK, tls=self._clients.context
+        ) as chosen:
             yield chosen
 
     async def _handle(self, request: web.Request) -> web.Response:

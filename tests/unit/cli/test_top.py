@@ -44,6 +44,7 @@ from haulout.web.api.shapes import (
     Summary,
     Tile,
 )
+from haulout.web.connections import DASHBOARD
 from haulout.web.listening import listening
 from support.builders import a_namespace, a_pod
 from support.canned_clusters import a_hub_summary, some_clusters
@@ -259,7 +260,7 @@ class Canned:
         app = web.Application()
         app.router.add_get("/api/v2/events", self.events)
         app.router.add_get("/api/v2/{what}", self.answer)
-        async with listening(app, host="127.0.0.1", port=0, what="the operator") as port:
+        async with listening(app, host="127.0.0.1", port=0, what="the operator", limits=DASHBOARD) as port:
             yield f"http://127.0.0.1:{port}"
 
 

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from haulout.core.clock import RealClock
+from haulout.web.connections import DASHBOARD
 from haulout.web.listening import listening
 
 HOST = "127.0.0.1"
@@ -17,7 +18,7 @@ HOST = "127.0.0.1"
 @pytest.mark.parametrize("turns", range(5))
 async def test_who_comes_while_the_server_ends_is_sent_away(turns: int) -> None:
     """Between being let in and being known there are some turns of the loop."""
-    async with listening(web.Application(), host=HOST, port=0, what="a test") as port:
+    async with listening(web.Application(), host=HOST, port=0, what="a test", limits=DASHBOARD) as port:
         caller = socket.create_connection((HOST, port))
         for _ in range(turns):
             await RealClock().sleep(timedelta())

@@ -16,7 +16,7 @@ from haulout.hub import tallies as hub
 from haulout.kube import meters
 from haulout.notices.agent import tallies as agent
 from haulout.profiles import tallies as profiles
-from haulout.web import process, validator
+from haulout.web import connections, process, validator
 
 _OF_A_HISTOGRAM = ("_bucket", "_sum", "_count")
 _BUCKET = "le"
@@ -46,7 +46,7 @@ GROUPS = (
     Group("hub", hub.METRICS),
     Group("kubernikus", kubernikus.METRICS),
     Group("esx", esx.METRICS),
-    Group("health", (*replica.REPLICA, *meters.METRICS, validator.REVIEWS)),
+    Group("health", (*replica.REPLICA, *meters.METRICS, validator.REVIEWS, *connections.METRICS)),
     Group("process", process.METRICS),
 )
 

@@ -39,6 +39,7 @@ from haulout.web.api.shapes import (
     WhatIf,
 )
 from haulout.web.api.source import Stretch, Unanswerable
+from haulout.web.connections import DASHBOARD
 from haulout.web.listening import listening
 from support.eventually import eventually
 
@@ -132,7 +133,7 @@ async def serving(
     forwarding = Forwarding(leader or Nowhere(), RealClock())
     add_routes(app, Answerer(source=lambda: source, forwarding=forwarding, last_resort=sorry, turnstile=turnstile))
     async with (
-        listening(app, host=LOCAL, port=0, what="tests") as port,
+        listening(app, host=LOCAL, port=0, what="tests", limits=DASHBOARD) as port,
         aiohttp.ClientSession(auto_decompress=False, headers={"Accept-Encoding": "identity"}) as session,
     ):
 
