@@ -11,16 +11,25 @@ import os
 import random
 import socket
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
+from functools import partial
 from pathlib import Path
 
 import aiohttp
 
+from haulout.app.operator import OperatorSettings, run_operator
+from haulout.cli import looping
 from haulout.core.clock import RealClock
+from haulout.kube.client import Client
+from haulout.sandbox.apiserver import ApiServer
+from haulout.web.listening import Address
+from haulout.web.wishes import SelfMade, WebhookSettings
+from support.builders import a_namespace, a_node
+from support.eventually import eventually
 
 LOCAL = "127.0.0.1"
 READY = "ready"
@@ -88,8 +97,7 @@ class Attacked:
 @asynccontextmanager
 async def attacked(*, loop: str) -> AsyncIterator[Attacked]:
     """Run it while the context lasts, from when it is ready."""
-    with _free_ports(len(Port)) as ports:
-        pass
+    ports = free_ports()
     paths = os.pathsep.join((str(Path(__file__).parent.parent), *sys.path))
     environment = {
         **os.environ,
@@ -114,14 +122,11 @@ async def attacked(*, loop: str) -> AsyncIterator[Attacked]:
         await process.wait()
 
 
-@contextmanager
-def _free_ports(count: int) -> Iterator[list[int]]:
-    sockets = [socket.create_server((LOCAL, 0)) for _ in range(count)]
-    try:
-        yield [it.getsockname()[1] for it in sockets]
-    finally:
-        for it in sockets:
-            it.close()
+def free_ports() -> list[int]:
+    """Return a port of this machine for each of the operator's."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server((LOCAL, 0))) for _ in Port]
+        return [it.getsockname()[1] for it in sockets]
 
 
 def _connections(count: int, port: int, sent: tuple[bytes, ...], *, from_many: bool) -> list[socket.socket]:
@@ -154,20 +159,20 @@ def _is_open(peer: socket.socket) -> bool:
 
 
 def _main(loop: str, ports: list[int]) -> None:
-    from haulout.cli import looping
-
     factory: Callable[[], asyncio.AbstractEventLoop] | None = asyncio.new_event_loop if loop == "asyncio" else None
     looping.run(_operate(*ports), loop_factory=factory)
 
 
-async def _operate(webhook: int, guarded: int, health: int, dashboard: int) -> None:
-    from haulout.app.operator import OperatorSettings, run_operator
-    from haulout.kube.client import Client
-    from haulout.sandbox.apiserver import ApiServer
-    from haulout.web.listening import Address
-    from haulout.web.wishes import SelfMade, WebhookSettings
-    from support.builders import a_namespace, a_node
+async def _operate(*ports: int) -> None:
+    async with operating(*ports):
+        sys.stdout.write(f"{READY}\n")
+        sys.stdout.flush()
+        await asyncio.Event().wait()
 
+
+@asynccontextmanager
+async def operating(webhook: int, guarded: int, health: int, dashboard: int) -> AsyncIterator[None]:
+    """Run the operator in this process while the context lasts, from when all its ports listen."""
     clock = RealClock()
     api = ApiServer(clock)
     for it in (a_namespace(_HOME), a_node("n1")):
@@ -182,12 +187,11 @@ async def _operate(webhook: int, guarded: int, health: int, dashboard: int) -> N
         guarded_metrics=Address(guarded),
     )
     async with asyncio.TaskGroup() as group:
-        group.create_task(run_operator(client, settings))
+        running = group.create_task(run_operator(client, settings))
         for port in (webhook, guarded, health, dashboard):
-            while not await _listens(port):
-                await clock.sleep(timedelta(milliseconds=20))
-        sys.stdout.write(f"{READY}\n")
-        sys.stdout.flush()
+            await eventually(clock, partial(_listens, port))
+        yield
+        running.cancel()
 
 
 async def _listens(port: int) -> bool:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from http import HTTPStatus
-from typing import cast
+from typing import Any, cast
 
 from aiohttp import StreamReader, web
 from aiohttp.http_exceptions import HttpProcessingError
@@ -56,6 +56,8 @@ _MANY = 64  # connections whose memory is worth giving back
 _RELEASED_EVERY = timedelta(seconds=20)
 _NEVER = timedelta(days=365).total_seconds()
 _HEADERS = {"X-Content-Type-Options": "nosniff", "Server": "haulout"}  # aiohttp would name its version, and Python's
+
+_BAD = HttpProcessingError, web.RequestPayloadError  # both quote the request
 
 OPEN = Metric(
     "haulout_http_connections",
@@ -390,6 +392,8 @@ class Connection(web.RequestHandler):
     ) -> tuple[web.StreamResponse, bool]:
         """Send it, and wait for the next request."""
         self.slot.table.memory.check()
+        if isinstance(resp, web.HTTPExpectationFailed):
+            resp.text = "expectation failed\n"  # it would quote the header
         try:
             return await super().finish_response(request, resp, start_time)
         finally:
@@ -404,17 +408,23 @@ class Connection(web.RequestHandler):
         message: str | None = None,  # noqa: ARG002 - it quotes the request
     ) -> web.StreamResponse:
         """Return the answer to what is not HTTP, or to a request whose handler failed."""
-        if isinstance(exc, (HttpProcessingError, web.RequestPayloadError)):
+        if isinstance(exc, _BAD):
             status = HTTPStatus.BAD_REQUEST
-            _BAD_REQUESTS.add(self.slot.table.limits.server)
-            log.debug("a bad request of %s to %s: %s", self.slot.address, self.slot.table.limits.server, _kind(exc))
-        elif exc is not None:
-            log.error("%s cannot be answered", self.slot.table.limits.server, exc_info=exc)
+        self.log_exception("a request cannot be answered", exc_info=exc)
         if request.writer.output_size > 0:
             raise ConnectionError("a part of the answer was sent")
         answer = web.Response(status=status, text=f"{HTTPStatus(status).phrase.lower()}\n", headers=_HEADERS)
         answer.force_close()
         return answer
+
+    def log_exception(self, *args: Any, **kw: Any) -> None:
+        """Log a defect with where it is, and what is wrong with a request without anything of it."""
+        server, error = self.slot.table.limits.server, kw.get("exc_info")
+        if isinstance(error, _BAD):
+            _BAD_REQUESTS.add(server)
+            log.debug("a bad request of %s to %s: %s", self.slot.address, server, type(error).__name__)
+        else:
+            log.error(*args, **kw, extra={"server": server})
 
     # Helpers
 
@@ -448,12 +458,6 @@ def harden(app: web.Application) -> None:
 
     app.middlewares.insert(0, begin)
     app.on_response_prepare.append(add_headers)
-
-
-def _kind(error: BaseException) -> str:
-    """Return what is wrong with a request, in which nothing of it is quoted."""
-    cause = error.__cause__ or error
-    return type(cause).__name__
 
 
 def _place(error: BaseException) -> str:

@@ -251,7 +251,7 @@ def guarded(
         except Unanswerable as error:
             later = None if error.retry_after is None else {"Retry-After": f"{error.retry_after.total_seconds():.0f}"}
             return problem(str(error), error.status, headers=later)
-        except (web.HTTPException, ConnectionError):
+        except (web.HTTPException, web.RequestPayloadError, ConnectionError):
             raise
         except Exception:
             log.exception("%s %s cannot be answered", request.method, request.path)
