@@ -2,6 +2,10 @@
 
 As text a line ends with what it is about (`node=n1`), so that one node's story can be followed with grep. As JSON the
 same are keys of their own.
+
+Names, reasons and errors come from objects that anybody may have written. So characters that end a line, or that a
+terminal obeys, are escaped: no value can look like a second record. As text, the lines of a traceback are indented, and
+every line that is not begins a record.
 """
 
 import logging
@@ -10,6 +14,11 @@ from datetime import UTC, datetime
 from typing import TextIO
 
 import msgspec
+
+_BIDIRECTIONAL = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))  # they show text in another order than it has
+_UNSAFE = (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029, *_BIDIRECTIONAL)
+_ESCAPES = {it: f"\\u{it:04x}" for it in _UNSAFE} | {ord("\n"): "\\n", ord("\r"): "\\r", ord("\t"): "\\t"}
+_INDENT = "    "
 
 _KNOWN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime", "taskName"}
 
@@ -33,8 +42,14 @@ def _at(record: logging.LogRecord) -> str:
 class _Text(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         about = "".join(f" {key}={value}" for key, value in _about(record).items())
-        line = f"{_at(record)} {record.levelname:<7} {record.getMessage()}{about}"
-        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+        line = f"{_at(record)} {record.levelname:<7} {record.getMessage()}{about}".translate(_ESCAPES)
+        if not record.exc_info:
+            return line
+        return "\n".join((line, *map(_indented, self.formatException(record.exc_info).split("\n"))))
+
+
+def _indented(line: str) -> str:
+    return f"{_INDENT}{line.translate(_ESCAPES)}"
 
 
 class _Json(logging.Formatter):
@@ -48,4 +63,5 @@ class _Json(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        # JSON itself escapes only what is below a space.
+        return msgspec.json.encode(line, enc_hook=str).decode().translate(_ESCAPES)

@@ -46,3 +46,43 @@ def test_a_json_line_has_what_it_is_about_as_a_key() -> None:
 def test_an_exception_is_told_in_both() -> None:
     assert "ValueError: no such thing" in json.loads(logged(as_json=True, failing=True))["exception"]
     assert logged(as_json=False, failing=True).endswith("ValueError: no such thing\n")
+
+
+FORGED = "\n2026-01-01T00:00:00.000Z ERROR   forged"
+HOSTILE = ["n1" + end + FORGED for end in ("\n", "\r", "\r\n", "\x0b", "\x0c", "\x1c", "\x85", "\u2028", "\u2029")]
+
+
+def hostile(value: str, *, as_json: bool) -> str:
+    stream = io.StringIO()
+    logs.configure(as_json=as_json, stream=stream)
+    try:
+        raise ValueError(value)
+    except ValueError:
+        logging.getLogger("haulout.test").exception("it %s begins", value, extra={"node": value})
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("value", HOSTILE)
+def test_no_name_or_error_forges_a_second_record(value: str) -> None:
+    (line,) = hostile(value, as_json=True).splitlines()
+    assert json.loads(line)["node"] == value
+    first, *traceback = hostile(value, as_json=False).splitlines()
+    assert "forged" in first
+    assert traceback
+    assert all(it.startswith("    ") for it in traceback)
+
+
+@pytest.mark.parametrize("sign", ["\x1b[2J", "\x07", "\x9b2J", "\x7f", "\u202e", "\u2066"])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_a_terminal_is_told_nothing_by_a_name(sign: str, as_json: bool) -> None:  # noqa: FBT001 - a parameter of the test
+    assert sign[0] not in hostile(sign, as_json=as_json)
+
+
+def test_a_traceback_stays_readable() -> None:
+    lines = logged(as_json=False, failing=True).splitlines()[1:]
+    assert lines[0] == "    Traceback (most recent call last):"
+    assert lines[-1] == "    ValueError: no such thing"
+
+
+def test_other_letters_stay_as_they_are() -> None:
+    assert "Grüße 日本 🚢 \\n" in hostile("Grüße 日本 🚢 \\n", as_json=False)
