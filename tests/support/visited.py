@@ -158,12 +158,13 @@ async def visited(
     proxy: ProxySettings | None = None,
     acts: Impersonation | None = Impersonation.NARROW,
     nodes: Iterable[RawObject] = (),
+    hosts: tuple[str, ...] = (),
 ) -> AsyncIterator[Place]:
     """Run the operator, and serve the dashboard."""
     clock, file = RealClock(), folder / "maintenance.yaml"
     file.write_text(ROLLING, encoding="utf-8")
     api, client = await a_guarded_cluster(clock, nodes=tuple(nodes) or (a_node("n1"), a_node("n2")), acts=acts)
-    access = AccessSettings(mode=mode, proxy=proxy or ProxySettings())
+    access = AccessSettings(mode=mode, proxy=proxy or ProxySettings(), hosts=hosts)
     vitals, settings = Vitals(), OperatorSettings(namespace=HOME, identity="haulout-1_x")
     profiles = Profiles(Configured(file, environ={}, clock=clock), FakeOutside())
     vitals.profiles = profiles

@@ -13,12 +13,14 @@ if TYPE_CHECKING:  # heavy: imported when it is needed
 
 NAMES = (
     "dashboard_auth",
+    "dashboard_host",
     "dashboard_proxy_user_header",
     "dashboard_proxy_groups_header",
     "dashboard_proxy_from",
     "dashboard_proxy_secret_file",
     "dashboard_proxy_prefix",
 )
+_HOST = re.compile(r"\*|[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 _HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
 
 
@@ -42,6 +44,14 @@ def _header(_ctx: click.Context, _: click.Parameter, name: str | None) -> str | 
     return name
 
 
+def _hosts(_ctx: click.Context, _: click.Parameter, given: tuple[str, ...]) -> tuple[str, ...]:
+    names = tuple(name.strip() for it in given for name in it.split(","))
+    for name in names:
+        if not _HOST.fullmatch(name):
+            raise click.BadParameter(f"expected a host name without a port, or *, found {name!r:.60}.")
+    return names
+
+
 _OPTIONS = (
     click.option(
         "--dashboard-auth",
@@ -49,6 +59,14 @@ _OPTIONS = (
         help="Who may use the dashboard and its API. off: everybody may read, nobody may act. token: who shows a token "
         "of Kubernetes. proxy: whom a proxy in front names. What they may do, the API server decides. "
         "[default: token; off with --sandbox]",
+    ),
+    click.option(
+        "--dashboard-host",
+        metavar="NAME",
+        multiple=True,
+        callback=_hosts,
+        help="With --dashboard-auth=off: a name by which the dashboard is reached, such as that of an Ingress; * is "
+        "any. Can be repeated, or have commas. IP addresses, localhost and names of Services need not be named.",
     ),
     click.option(
         "--dashboard-proxy-user-header",
@@ -85,6 +103,7 @@ _OPTIONS = (
 def _settings(
     *,
     dashboard_auth: str,
+    dashboard_host: tuple[str, ...],
     dashboard_proxy_user_header: str | None,
     dashboard_proxy_groups_header: str | None,
     dashboard_proxy_from: tuple[str, ...],
@@ -113,4 +132,4 @@ def _settings(
         secret_file=dashboard_proxy_secret_file,
         prefix=dashboard_proxy_prefix or "",
     )
-    return AccessSettings(mode=mode, proxy=proxy)
+    return AccessSettings(mode=mode, proxy=proxy, hosts=dashboard_host)

@@ -23,6 +23,10 @@ from haulout.web import guarded
 _CERTIFICATES_AT = "/certificates"
 _IS_KUBERNIKUS = ".Values.kubernikus.enabled"
 _IS_ON_ESX = ".Values.esx.enabled"
+_INGRESS_HOSTS = (
+    "{{ $hosts := list }}{{ range .Values.ingress.hosts }}{{ $hosts = append $hosts .host }}{{ end }}"
+    '{{ default "*" (join "," $hosts) }}'
+)
 _SPREAD = "topologySpreadConstraints"
 
 
@@ -93,6 +97,7 @@ def _container(made: RawObject) -> RawObject:
         When("not .Values.quorumCheck", "--no-quorum-check"),
         When(".Values.dashboard.clusterName", "--cluster-name={{ .Values.dashboard.clusterName }}"),
         '--dashboard-auth={{ default "token" .Values.dashboard.auth }}',
+        When(".Values.ingress.enabled", f"--dashboard-host={_INGRESS_HOSTS}"),
         When(IS_BEHIND_PROXY, f"--dashboard-proxy-secret-file={workload.PROXY_FOLDER}/secret"),
         When(_IS_KUBERNIKUS, f"--kubernikus={workload.KUBERNIKUS_FOLDER}/kubernikus.yaml"),
         When(_IS_ON_ESX, f"--esx={workload.ESX_FOLDER}/esx.yaml"),

@@ -21,7 +21,7 @@ from haulout.kube.transport import Token
 from haulout.web.api.answering import problem
 from haulout.web.api.routes import CLIENT, ENDS_AFTER, ROOT, WHO, guarded
 from haulout.web.api.shapes import AuthMode
-from haulout.web.auth import cookies
+from haulout.web.auth import cookies, hosts
 from haulout.web.auth.addresses import canonical_address, rate_limit_key
 from haulout.web.auth.proxies import Proxies
 from haulout.web.auth.rate_limits import RateLimits, ReviewLimits, too_many_wrong_tokens
@@ -53,7 +53,10 @@ _UNKNOWN = {
     AuthMode.TOKEN: "who you are is not known: log in, or send a token of Kubernetes (Authorization: Bearer …)",
     AuthMode.PROXY: "who you are is not known: come through the proxy in front of the dashboard",
 }
-
+_NOT_OUR_HOST = (
+    "the Host of this request is not known: expected an IP address, localhost, the name of a Service, or one that "
+    "--dashboard-host names (in the Helm chart: a host of its Ingress)"
+)
 
 NOBODY = Verdict(HTTPStatus.UNAUTHORIZED, "who you are is not known")
 
@@ -75,6 +78,7 @@ class Door:
 
     def __init__(self, settings: AccessSettings, *, callers: Callers, replicas: Replicas, clock: Clock) -> None:
         self.mode = settings.mode
+        self._hosts = settings.hosts
         self.callers = callers
         self._replicas = replicas
         self._proxies = Proxies(settings.proxy) if settings.mode is AuthMode.PROXY else None
@@ -135,6 +139,8 @@ class Door:
 
         @web.middleware
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if self.mode is AuthMode.OFF and not hosts.are_known(request.headers.getall("Host", ()), names=self._hosts):
+                return problem(_NOT_OUR_HOST, HTTPStatus.MISDIRECTED_REQUEST)
             resource = request.match_info.route.resource
             if resource is None or resource.canonical in OPEN:
                 return await handler(request)

@@ -35,6 +35,7 @@ class AccessSettings:
 
     mode: AuthMode = AuthMode.TOKEN
     proxy: ProxySettings = ProxySettings()
+    hosts: tuple[str, ...] = ()  # by which it is reached where everybody may read, beside those nobody else can have
 
 
 def network(text: str) -> Network:

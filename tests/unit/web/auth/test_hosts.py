@@ -1,0 +1,81 @@
+"""Where everybody may read, a page of another site cannot, whatever its name leads to (DNS rebinding)."""
+
+from pathlib import Path
+
+import pytest
+
+from haulout.web.api.shapes import AuthMode
+from haulout.web.auth.hosts import are_known
+from support.visited import visited
+
+OURS = [
+    "localhost",
+    "localhost:8080",
+    "dashboard.localhost:1",
+    "127.0.0.1:8080",
+    "10.1.2.3",
+    "[::1]:8080",
+    "[fd00::1]",
+    "haulout",
+    "haulout:8080",
+    "haulout.haulout.svc",
+    "haulout.haulout.svc.cluster.local:8080",
+    "HAULOUT.haulout.SVC",
+    "haulout.haulout.svc.cluster.local.",
+]
+OTHERS = [
+    "evil.example.com",
+    "evil.example.com:8080",
+    "127.0.0.1.evil.example.com",
+    "localhost.evil.example.com",
+    "haulout.svc.evil.example.com",
+    "svc.cluster.local.evil.com",
+    "evil.com:80@localhost",
+    "[::1",
+    "[evil]",
+    "",
+    ":8080",
+    "user@evil.com",
+]
+
+
+@pytest.mark.parametrize("host", OURS)
+def test_names_that_nobody_else_can_have_are_known(host: str) -> None:
+    assert are_known([host])
+
+
+@pytest.mark.parametrize("host", OTHERS)
+def test_names_of_others_are_not(host: str) -> None:
+    assert not are_known([host])
+
+
+def test_one_of_several_is_enough_to_refuse() -> None:
+    assert not are_known(["localhost", "evil.example.com"])
+
+
+def test_a_name_that_was_given_is_known_in_any_case() -> None:
+    assert are_known(["Maintenance.example.com:443"], names=("maintenance.Example.com",))
+    assert not are_known(["x.maintenance.example.com"], names=("maintenance.example.com",))
+    assert are_known(["anything.example.com"], names=("*",))
+
+
+def test_a_program_that_sends_none_is_answered() -> None:
+    assert are_known([])
+
+
+@pytest.mark.real_time
+async def test_a_page_of_another_site_reads_nothing_where_everybody_may_read(tmp_path: Path) -> None:
+    async with visited(tmp_path, AuthMode.OFF, hosts=("maintenance.example.com",)) as place:
+        for path in ("/api/v2/nodes", "/api/v2/events", "/api/v1/info", "/metrics", "/static/", "/", "/api/v2/x"):
+            headers = {"Host": "evil.example.com"}
+            async with place.session.get(f"{place.base}{path}", headers=headers, allow_redirects=False) as answer:
+                assert (answer.status, "n1" in await answer.text()) == (421, False), path
+        assert "--dashboard-host" in (await place.ask("/nodes", headers={"Host": "evil.example.com"})).error
+        assert (await place.ask("/nodes", headers={"Host": "maintenance.example.com"})).status == 200
+        assert (await place.ask("/nodes")).status == 200
+
+
+@pytest.mark.real_time
+async def test_the_host_is_not_checked_where_everybody_is_asked_who_they_are(tmp_path: Path) -> None:
+    async with visited(tmp_path, AuthMode.TOKEN) as place:
+        assert (await place.ask("/nodes", token="vera", headers={"Host": "maintenance.example.com"})).status == 200
