@@ -90,13 +90,10 @@ class _Acceptor:
         self._loop = asyncio.get_running_loop()
         # Not a TaskGroup: it would wrap what is raised while the port listens into an ExceptionGroup.
         self._tasks: set[asyncio.Task[None]] = set()
-        self._retry: asyncio.TimerHandle | None = None
+        self._retries: dict[socket.socket, asyncio.TimerHandle] = {}
         self._tls: dict[str, Any] = {}
         if tls is not None:
-            self._tls = {
-                "ssl": tls,
-                "ssl_shutdown_timeout": seconds_of_life(CLOSED_WITHIN),
-            }
+            self._tls = {"ssl": tls, "ssl_shutdown_timeout": seconds_of_life(CLOSED_WITHIN)}
 
     @contextlib.asynccontextmanager
     async def accepting(self, sockets: list[socket.socket]) -> AsyncIterator[None]:
@@ -109,8 +106,8 @@ class _Acceptor:
         finally:
             for it in sockets:
                 self._loop.remove_reader(it)
-            if self._retry is not None:
-                self._retry.cancel()
+            for timer in self._retries.values():
+                timer.cancel()
             self._connections.close()
             while self._tasks:
                 await asyncio.wait(self._tasks)
@@ -140,7 +137,7 @@ class _Acceptor:
         log.error("no connection can be accepted: %s; trying again", os.strerror(error.errno))
         self._loop.remove_reader(door)
         later = seconds_of_life(_EXHAUSTED_FOR)
-        self._retry = self._loop.call_later(later, self._loop.add_reader, door, self._accept, door)
+        self._retries[door] = self._loop.call_later(later, self._loop.add_reader, door, self._accept, door)
 
     async def _serve(self, accepted: socket.socket, slot: Slot) -> None:
         """Bring a connection to where it has a protocol that speaks with its peer."""

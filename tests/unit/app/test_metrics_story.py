@@ -226,7 +226,7 @@ async def test_where_things_go_wrong_alerts_tell(clock: Clock, tmp_path: Path) -
 ELSEWHERE = (  # there are no such things in the story, and what any process tells is told beside it
     *("haulout_machine_", "haulout_webhook_", "haulout_esx_", "haulout_kubernikus_", "haulout_hub_"),
     "haulout_agent_",
-    *("process_", "python_"),
+    *("process_", "python_", "haulout_http_"),
 )
 
 

@@ -407,6 +407,17 @@ ROWS = (
                 ),
             ),
             Panel(
+                title="Connections",
+                queries=(
+                    _q("sum by (server) (haulout_http_connections{@})", "{{server}}"),
+                    _q(
+                        "sum by (server, reason) (increase(haulout_http_connections_closed_total{@}[~]))",
+                        "{{server}} closed: {{reason}}",
+                    ),
+                    _q("sum by (server) (increase(haulout_http_bad_requests_total{@}[~]))", "{{server}} bad requests"),
+                ),
+            ),
+            Panel(
                 title="CPU",
                 width=12,
                 queries=(_q("rate(process_cpu_seconds_total{@}[~])", "{{instance}}"),),
