@@ -149,6 +149,7 @@ def test_values_reach_what_they_are_for() -> None:
     pod = deployment["spec"]["template"]["spec"]
     assert runs["image"] == "registry.example/team/haulout:1-oci"
     args = ["--webhook=folder:/certificates", "--no-quorum-check", "--dashboard-auth=token"]
+    args.append("--dashboard-host=m.example.com")
     assert runs["args"] == ["run", *args, "--kubernikus=/kubernikus/kubernikus.yaml", "--log-format=text"]
     env = {it["name"]: it.get("value") for it in runs["env"]}
     assert {"HAULOUT_AWS_SECRET", "WD_NAMESPACE", "HAULOUT_MACHINES_LEAD", "HAULOUT_MACHINES_SURGE", "TZ"} <= set(env)
