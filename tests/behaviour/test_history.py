@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from haulout.app.operator import OperatorSettings, run_operator
+from haulout.app.vitals import Vitals
 from haulout.errors import Conflict, Invalid
 from haulout.history import survey
 from haulout.history.keeper import change
@@ -17,14 +19,15 @@ from haulout.history.record import (
     added,
     content_of,
 )
+from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from support.builders import a_pod
 from support.clusters import Plans
 from support.live import RESOURCES, LiveCluster
-from support.maintaining import entitled, order, over, succeeded
+from support.maintaining import RIGHTS, entitled, order, over, succeeded
 from support.outside import FakeOutside
-from support.profiled import attach, operating, state
+from support.profiled import NAMESPACE, attach, operating, state
 from support.recorded import PLURAL, drains, entries, moves, recorded, writes
 
 OS = "profile/os"
@@ -96,6 +99,29 @@ async def test_who_ordered_a_maintenance_is_named_where_the_server_knows(
         await cluster.eventually(lambda: bool(entries(cluster, "n1")))
         assert entries(cluster, "n1")[0]["by"] == cluster.me.field_manager
         await over(cluster)
+
+
+async def test_a_right_that_is_missing_is_named_and_costs_no_entry(a_cluster: Plans) -> None:
+    vitals = Vitals()
+
+    async def program(client: Client) -> None:
+        await run_operator(client, OperatorSettings(namespace=NAMESPACE, identity="operator_1"), vitals=vitals)
+
+    (role,) = (it for it in RIGHTS if it["kind"] == "ClusterRole" and it["metadata"]["name"] == "haulout")
+    rules = [it for it in role["rules"] if PLURAL not in it.get("resources", ())]
+    poor = [{**role, "rules": rules} if it is role else it for it in RIGHTS]
+    async with recorded(entitled(a_cluster(), poor)).with_nodes(1).running() as cluster:
+        cluster.run(program)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await over(cluster)
+        named = 'cannot get resource "maintenancerecords" in API group "haulout.dev"'
+        await cluster.eventually(lambda: any(named in it for it in vitals.troubles()))
+        await cluster.me.patch(RESOURCES["clusterroles"], "haulout", merge_patch({"rules": role["rules"]}))
+        await cluster.eventually(
+            lambda: [to for _, _, to in moves(cluster, "n1")], becomes=["Running", "Succeeded", "Ended"]
+        )
+        await cluster.eventually(lambda: not vitals.troubles())
 
 
 def a_record(name: str, **entry: object) -> RawObject:

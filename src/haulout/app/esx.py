@@ -19,7 +19,7 @@ from haulout.errors import ConfigErrors, HandOver
 from haulout.esx.decision import HostState
 from haulout.esx.settings import Settings
 from haulout.esx.vcenter import Connect
-from haulout.history.keeper import Keeper
+from haulout.history.keeper import Backlog, Keeper
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -66,6 +66,7 @@ class Esx:
     problem: Callable[[], ConfigErrors | None] = lambda: None  # with the file as it is now
     meter: Meter | None = None  # counts drains
     controller: "Controller | None" = None  # while we see to them, and not another
+    unrecorded: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
     part: Part = field(default_factory=partial(Part, "ESX"))
 
     @classmethod
@@ -87,6 +88,7 @@ class Esx:
             yield f"what the file for ESX said before stays in force: {problem}"
         if self.controller is not None:
             yield from self.controller.troubles()
+            yield from self.controller.history.troubles()
 
     def told(self) -> Iterator[str]:
         """Yield how it stands."""
@@ -135,7 +137,7 @@ async def _work(client: Client, esx: Esx, *, identity: str, nodes: Cache[Node], 
 
     # Pods are many: what is told of them must not crowd out what is told of nodes.
     events, about_pods = (EventRecorder(client, instance=identity, controller=_REPORTER) for _ in range(2))
-    history = Keeper(client)
+    history = Keeper(client, esx.unrecorded)
     controller = Controller(
         client,
         connect=esx.connect(client),

@@ -150,6 +150,7 @@ class Inward:
         if self._vitals.notices is not None:
             yield from self._vitals.notices.troubles()
         yield from self._vitals.machines.troubles()
+        yield from dict.fromkeys(self._vitals.history_troubles())
 
     async def _lease(self, name: str) -> LeaseHealth:
         try:

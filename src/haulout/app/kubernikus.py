@@ -17,7 +17,7 @@ from haulout.core import cloudprovider
 from haulout.core.metering import Kind, Metric, Tally
 from haulout.drain.tallies import Meter
 from haulout.errors import HandOver
-from haulout.history.keeper import Keeper
+from haulout.history.keeper import Backlog, Keeper
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -65,6 +65,7 @@ class Kubernikus:
     nova: Callable[[Credentials], Nova] = by_sdk
     meter: Meter | None = None  # counts drains
     controller: "Controller | None" = None  # while we see to them, and not another
+    unrecorded: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
     part: Part = field(default_factory=partial(Part, "Kubernikus"))
 
     def troubles(self) -> Iterator[str]:
@@ -77,6 +78,7 @@ class Kubernikus:
             if self.controller.kubelets.problem:
                 yield self.controller.kubelets.problem
             yield from self.controller.teller.troubles()
+            yield from self.controller.history.troubles()
 
     def told(self) -> Iterator[str]:
         """Yield how it stands."""
@@ -130,7 +132,10 @@ async def _work(client: Client, kubernikus: Kubernikus, *, identity: str, nodes:
         namespace, name = (secret.namespace, secret.name) if secret else ("", "")
         return await openstack.settings(network, namespace=namespace, secret=name)
 
-    events, history = EventRecorder(client, instance=identity, controller=_REPORTER), Keeper(client)
+    events, history = (
+        EventRecorder(client, instance=identity, controller=_REPORTER),
+        Keeper(client, kubernikus.unrecorded),
+    )
     controller = Controller(
         client,
         nova=kubernikus.nova(credentials),

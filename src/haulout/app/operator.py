@@ -176,7 +176,7 @@ async def _lead(
         namespace=settings.namespace,
     )
     nodes = node_cache(client)  # one copy for all: they are what takes the most room
-    history, line = Keeper(client), Line()
+    history, line = Keeper(client, vitals.unrecorded), Line()
     meter = vitals.drains.of(ORDER)
     controller = Controller(client, events=events, settings=how, nodes=nodes, history=history, line=line, meter=meter)
     async with AsyncExitStack() as stack:

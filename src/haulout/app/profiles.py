@@ -30,7 +30,7 @@ from haulout.core.clock import Clock
 from haulout.core.metering import Tally
 from haulout.drain.tallies import Meter
 from haulout.errors import HandOver, LeadershipLost
-from haulout.history.keeper import Keeper
+from haulout.history.keeper import Backlog, Keeper
 from haulout.kinds.notice import MaintenanceNotice
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
@@ -72,6 +72,7 @@ class Profiles:
     surroundings: Surroundings | None = None  # the same
     rights: Rights | None = None  # the same
     meter: Meter | None = None  # counts drains
+    unrecorded: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
     beside: tuple[Beside, ...] = ()  # what else that controller would do
     part: Part = field(default_factory=partial(Part, "profiles"))
     reading: Part = field(default_factory=partial(Part, "following the configuration"))
@@ -238,7 +239,7 @@ async def _see_to(
         made.append(Surroundings(controller, client, outside=profiles.outside))
         return made[0]
 
-    history = Keeper(client)
+    history = Keeper(client, profiles.unrecorded)
     controller = Controller(
         client,
         teller=Teller(events, clock=client.clock, about_pods=about_pods, tallies=profiles.tallies),

@@ -21,6 +21,7 @@ from haulout.app.telemetry import replica
 from haulout.budget.tallies import WAITING, BudgetTallies
 from haulout.core.metering import Tally
 from haulout.drain.tallies import ORDER, PROFILE, DrainTallies
+from haulout.history.keeper import Backlog
 from haulout.kube import meters
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
@@ -53,6 +54,7 @@ class Vitals:
     nodes: Cache[Node] | None = None  # the same
     client: Client | None = None  # by which the cluster is asked
     drains: DrainTallies = field(default_factory=DrainTallies)
+    unrecorded: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
     viewers: Callable[[], int] = lambda: 0  # how many look on
 
     @contextlib.contextmanager
@@ -87,7 +89,15 @@ class Vitals:
             found += self.kubernikus.troubles()
         if self.esx is not None:
             found += self.esx.troubles()
-        return [*found, *self.machines.troubles(), *((self.facing.trouble,) if self.facing.trouble else ())]
+        found += [*self.machines.troubles(), *((self.facing.trouble,) if self.facing.trouble else ())]
+        return [*dict.fromkeys((*found, *self.history_troubles()))]
+
+    def history_troubles(self) -> Iterator[str]:
+        """Yield why the history of nodes cannot be written."""
+        profiles = None if self.profiles is None else self.profiles.controller
+        for controller in (self.orders, profiles):
+            if controller is not None:
+                yield from controller.history.troubles()
 
     def told(self) -> Sequence[str]:
         """Return how it stands, a line each, with a plus if that is good and a minus if it is not."""

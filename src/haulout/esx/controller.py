@@ -52,7 +52,8 @@ class Controller:
         self._events = events
         self._cache = nodes
         self._own_node = own_node
-        self._holding = Holding(OWNER, history or NoHistory(), client.clock)
+        self.history = history or NoHistory()
+        self._holding = Holding(OWNER, self.history, client.clock)
         self._nodes = Nodes(
             client,
             nodes,

@@ -2,9 +2,9 @@
 
     Running → Ended
 
-Since when a node is held is in the mark: so whoever looks says the same, and it is the same entry. Of a node that is
-seen for the first time it is said where it stands, and what a predecessor could not write down any more is completed.
-What is done between, such as a drain, is noted when it is done.
+Since when a node is held is in the mark, and tells this hold from others. So whoever looks says the same, and it is the
+same entry, whatever its clock says. Of a node that is seen for the first time it is said where it stands, and what a
+predecessor could not write down any more is completed. What is done between, such as a drain, is noted when it is done.
 """
 
 from datetime import datetime
@@ -13,10 +13,10 @@ from haulout.core.clock import Clock
 from haulout.drain.cordon import BadMark, cordon_of
 from haulout.drain.keeper import Kept
 from haulout.history.keeper import History
-from haulout.history.record import COMPLETED, DrainFacts, Entry, Note
+from haulout.history.record import COMPLETED, ENDED, DrainFacts, Entry, Note
 from haulout.kube.objects import Node
 
-RUNNING, ENDED = "Running", "Ended"
+RUNNING = "Running"
 
 
 class Holding:
@@ -28,6 +28,7 @@ class Holding:
         self._clock = clock
         self._seen: dict[str, str] = {}  # uids by node: of those whose history is complete, or being completed
         self._drained: dict[str, datetime] = {}  # by node: the beginning of the drain that was noted last
+        history.subscribe(self._seen.clear)
 
     def sees(self, node: Node) -> None:
         """Have the history of a node completed, unless it is."""
@@ -62,7 +63,9 @@ class Holding:
     def ends(self, before: Node, why: str) -> None:
         """Note that a node is held no more; `before` is the node as it was before that."""
         since = _since(before, self._what)
-        entry = Entry(time=self._clock.now(), what=self._what, from_=RUNNING, to=ENDED, why=why)
+        entry = Entry(
+            time=self._clock.now(), what=self._what, from_=RUNNING, to=ENDED, why=why, instance=_instance(since)
+        )
         begins_in = RUNNING if since is None else ""  # without a mark nobody knows when it began
         self._history.note(before, Note(entry=entry, begins_in=begins_in, is_claim=True, born=since))
 
@@ -77,7 +80,8 @@ def stands(node: Node, what: str, *, now: datetime) -> Note:
     since = _since(node, what)
     if since is not None:
         return _running(what, since, COMPLETED)
-    return Note(entry=Entry(time=now, what=what, to=ENDED, why=COMPLETED), begins_in=ENDED, is_claim=True)
+    entry = Entry(time=now, what=what, to=ENDED, why=COMPLETED, reconstructed=True)
+    return Note(entry=entry, begins_in=ENDED, is_claim=True)
 
 
 def facts(kept: Kept, now: datetime) -> DrainFacts:
@@ -85,7 +89,7 @@ def facts(kept: Kept, now: datetime) -> DrainFacts:
     progress = kept.progress if kept.outcome is None else kept.outcome.progress
     hindrance = kept.hindrance
     return DrainFacts(
-        seconds=(now - progress.started).total_seconds(),
+        seconds=max((now - progress.started).total_seconds(), 0),  # the clock may have been set back
         pods=progress.gone,
         blocked_by="" if hindrance is None else hindrance.what,
         blocked_seconds=0 if hindrance is None else hindrance.lasted.total_seconds(),
@@ -94,7 +98,12 @@ def facts(kept: Kept, now: datetime) -> DrainFacts:
 
 def _running(what: str, since: datetime, why: str) -> Note:
     """Return that it began, and not where one of this name had ended before."""
-    return Note(entry=Entry(time=since, what=what, to=RUNNING, why=why), is_claim=True, born=since)
+    entry = Entry(time=since, what=what, to=RUNNING, why=why, instance=_instance(since), reconstructed=why == COMPLETED)
+    return Note(entry=entry, is_claim=True, born=since)
+
+
+def _instance(since: datetime | None) -> str:
+    return "" if since is None else since.isoformat()
 
 
 def _since(node: Node, what: str) -> datetime | None:

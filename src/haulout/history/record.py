@@ -2,15 +2,21 @@
 
     content = added(content, [Note(entry=Entry(time=now, what="profile/os", from_="operational", to="in-maintenance"))])
 
-An entry is known by what it is about, when it was and where it led: a repeated one is the same entry. The oldest go
-first, when there are too many or they are too long together.
+**Order.** Entries are in the order in which they were appended: the place of an entry is its sequence number, and
+`total` is that of the last. The wall time of an entry is information for people. Nothing is ordered, kept or dropped
+by it, because the clocks of replicas differ and are set.
 
-**Nothing is left out.** The entries of one thing (a profile, a NodeMaintenance) are a chain: each begins where the one
-before it led. An entry also says since when its thing was where it begins. So whoever adds one sees whether the one
-before it is missing, because its writer died right after the change itself, and adds that, too. Where each thing stands
-is in an annotation of the record: it outlives old entries, and a list of all records can be had without them.
+**Identity.** An entry is known by the object that it comes from (`what`, `instance`) and by what that object says of
+itself: the number of the transition, or the state and the recorded instant of it. A repeated one is the same entry. The
+record remembers digests of entries that have given way to newer ones, so that these are known for longer.
+
+**Nothing is left out.** The entries of one object are a chain: each begins where the one before it led, and says since
+when. So whoever adds one sees whether the one before it is missing, because its writer died right after the change
+itself, and adds that, too. What cannot be told any more is an entry of its own, a gap. Where each object stands is in
+an annotation of the record: it outlives old entries, and a list of all records can be had without them.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -24,7 +30,11 @@ from haulout.kube.resources import Resource
 STANDING = "haulout.dev/standing"
 MOST_ENTRIES = 100
 MOST_BYTES = 32 * 1024  # of all entries together, as JSON
+MOST_PAST = 250  # digests of entries that have given way
 COMPLETED = "known from the object itself: this change was not written down when it happened"
+ENDED = "Ended"  # the last state of whatever holds a node for a while
+ENDED_UNSEEN = "ended while the operator was away"
+HISTORY, GAP = "history", "Gap"  # what a gap is about, and its result
 _LONGEST_WHY = 500
 _LONGEST_WORD = 256
 _MOST_STANDING = 50
@@ -40,7 +50,7 @@ class DrainFacts(Base, frozen=True, omit_defaults=False):
 
 
 class Entry(Base, frozen=True):
-    """One thing that happened. One with `to` is a change of state; one without, something in between."""
+    """One thing that happened. One with `to` is a change of state; one without, something in between, or a gap."""
 
     time: datetime
     what: str  # what it is about, as marks on nodes name it: `profile/os`, `NodeMaintenance/patch-n1`
@@ -51,18 +61,33 @@ class Entry(Base, frozen=True):
     why: str = ""
     result: str = ""
     drain: DrainFacts | None = None
+    instance: str = ""  # which object of that name: its uid, or the instant that its mark on the node names
+    number: int = 0  # of the transition, as the object counts them; 0 if it does not
+    reconstructed: bool = False  # learned from the object afterwards
+    missing: int = 0  # of a gap: how many entries are missing at least
 
     @property
-    def key(self) -> tuple[str, datetime, str, str]:
-        """What makes it the same entry."""
-        return self.what, self.time, self.to, self.result
+    def key(self) -> tuple[str, ...]:
+        """What makes it the same entry: the object, and what the object itself says about the change."""
+        if not self.to:
+            return self.what, self.time.isoformat(), self.result, str(self.missing)
+        recorded = f"#{self.number}" if self.number else self.time.isoformat()
+        return self.what, self.instance, self.to, recorded
+
+    @property
+    def is_gap(self) -> bool:
+        """Tell whether it stands for entries that are missing."""
+        return self.what == HISTORY and self.result == GAP
 
 
 class Stand(Base, frozen=True):
-    """Where a thing stands, and since when."""
+    """Where an object stands, and since when; `sequence` is that of the entry that says so."""
 
     state: str
     since: datetime
+    instance: str = ""
+    number: int = 0
+    sequence: int = 0
 
 
 class Record(Object, frozen=True):
@@ -70,6 +95,7 @@ class Record(Object, frozen=True):
 
     total: int = 0  # entries that there have ever been
     entries: tuple[Entry, ...] = ()
+    past: tuple[str, ...] = ()  # digests of entries that have given way, the newest last
 
     @property
     def standing(self) -> dict[str, Stand]:
@@ -90,14 +116,14 @@ MAINTENANCE_RECORDS = Resource(
 class Note:
     """An entry that is to be added, and what tells whether the one before it is missing.
 
-    A claim says only that a thing has been in a state since then: it becomes an entry if nobody wrote that down. Where
-    it came from is what the record says; `from_` is what it must have been if that says nothing.
+    A claim says only that an object is in a state: it becomes an entry if nobody wrote that down. Where it came from is
+    what the record says; `from_` is what it must have been if that says nothing.
     """
 
     entry: Entry
-    begins_in: str = ""  # the state that a thing of which nothing is known is taken to be in
+    begins_in: str = ""  # the state that an object of which nothing is known is taken to be in
     is_claim: bool = False
-    born: datetime | None = None  # what is known from before that is about another thing of the same name
+    born: datetime | None = None  # of the object; older versions wrote no `instance`, and then this tells them apart
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,29 +133,56 @@ class Content:
     entries: tuple[Entry, ...] = ()
     total: int = 0
     standing: Mapping[str, Stand] = field(default_factory=dict)
+    past: tuple[str, ...] = ()
 
 
 def content_of(record: Record) -> Content:
     """Return what a record holds."""
-    return Content(record.entries, record.total, record.standing)
+    return Content(record.entries, record.total, record.standing, record.past)
 
 
 def added(content: Content, notes: Iterable[Note]) -> Content:
-    """Return it with these, in the order in which they happened; the same value if all of them are there."""
-    known = {it.key for it in content.entries}
+    """Return it with these, in the order in which they come; the same value if all of them are there."""
+    known = {*content.past, *map(digest, content.entries)}
     standing = dict(content.standing)
     new: list[Entry] = []
-    for note in notes:
-        for entry in _missing(_fitted(note), standing):
-            if entry.key in known:
+    for note in map(_fitted, notes):
+        if digest(note.entry) in known:
+            continue
+        for entry in _additions(note, standing.get(note.entry.what)):
+            if digest(entry) in known or (entry.is_gap and entry is not note.entry and _is_shown(content, new)):
                 continue
-            known.add(entry.key)
+            known.add(digest(entry))
             new.append(entry)
             if entry.to:
-                standing[entry.what] = Stand(state=entry.to, since=entry.time)
+                standing[entry.what] = _stand(entry, sequence=content.total + len(new))
     if not new:
         return content
-    return Content(bounded((*content.entries, *new)), content.total + len(new), _latest(standing))
+    everything = (*content.entries, *new)
+    kept = bounded(everything)
+    past = (*content.past, *map(digest, everything[: len(everything) - len(kept)]))[-MOST_PAST:]
+    return Content(kept, content.total + len(new), _latest(standing), past)
+
+
+def _is_shown(content: Content, new: Sequence[Entry]) -> bool:
+    """Tell whether a gap stands there already."""
+    last = (*content.entries[-1:], *new[-1:])
+    return bool(last) and last[-1].is_gap
+
+
+def digest(entry: Entry) -> str:
+    """Return the key of an entry in a few characters."""
+    return hashlib.sha256(msgspec.json.encode(entry.key)).hexdigest()[:12]
+
+
+def gap(why: str, *, time: datetime, missing: int = 0) -> Entry:
+    """Return the entry that stands for those that are missing; 0: nobody knows how many."""
+    return Entry(time=time, what=HISTORY, why=why, result=GAP, missing=missing)
+
+
+def instant(time: datetime) -> str:
+    """Return an instant as texts of entries name it."""
+    return f"{time:%Y-%m-%d %H:%M:%S} UTC"
 
 
 def bounded(entries: Sequence[Entry]) -> tuple[Entry, ...]:
@@ -158,11 +211,8 @@ def write_standing(standing: Mapping[str, Stand]) -> str:
 
 
 def is_told(note: Note, standing: Mapping[str, Stand]) -> bool:
-    """Tell whether what a claim says is written down already."""
-    stand = _own(note, standing)
-    if stand is not None and note.entry.time < stand.since:
-        return True
-    return (stand.state if stand else note.begins_in) == note.entry.to
+    """Tell whether what a claim says is written down already, by where its object stands."""
+    return _is_told(note, standing.get(note.entry.what))
 
 
 def definition() -> RawObject:
@@ -176,57 +226,132 @@ def cut(text: str, longest: int) -> str:
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
-def _missing(note: Note, standing: Mapping[str, Stand]) -> Iterable[Entry]:
-    """Yield what a note adds to what is known: the change before it, if nobody wrote that down, and itself."""
-    entry, stand = note.entry, standing.get(note.entry.what)
-    if not entry.to:
-        yield entry
-        return
-    if stand is not None and _is_before(entry, stand):
-        return  # it is known, though it may have given way to newer ones since
-    if note.is_claim:
-        yield from _of_claim(note, standing)
-        return
+def _additions(note: Note, stand: Stand | None) -> Iterable[Entry]:
+    """Yield what a note adds to what is known: what is missing before it, if anything is, and itself."""
+    if not note.entry.to:
+        yield note.entry
+    elif stand is not None and _leads_to(note.entry, stand):
+        return  # the entry itself may have given way to newer ones
+    elif not note.is_claim:
+        yield from _of_move(note, stand)
+    elif not _is_told(note, stand):
+        yield from _of_claim(note, stand)
+
+
+def _of_move(note: Note, stand: Stand | None) -> Iterable[Entry]:
+    entry = note.entry
     before = stand.state if stand else note.begins_in
-    if entry.since is not None and before != entry.from_ and (stand is None or stand.since <= entry.since):
+    if entry.since is not None and before != entry.from_:
         yield _completing(entry, before, at=entry.since)
+    elif entry.since is not None and stand is not None and before != note.begins_in and stand.since != entry.since:
+        yield _lost_changes(entry, stand, at=entry.since)
     yield entry
 
 
-def _is_before(entry: Entry, stand: Stand) -> bool:
-    """Tell whether an entry led to where a thing stands, or to where it was earlier; clocks may have been set."""
-    follows = (entry.from_, entry.since) == (stand.state, stand.since)
-    return not follows and (entry.time < stand.since or (entry.time, entry.to) == (stand.since, stand.state))
+def _is_told(note: Note, stand: Stand | None) -> bool:
+    entry = note.entry
+    if stand is None:
+        return entry.to == note.begins_in
+    if not _is_same(note, stand):
+        return False
+    if stand.state == entry.to == ENDED:
+        return True
+    if entry.number and stand.number:
+        return entry.number < stand.number or (entry.number == stand.number and stand.state in (entry.to, ENDED))
+    if entry.instance:
+        return stand.state in (entry.to, ENDED)
+    # Of what has no number and begins anew (a profile that is attached again), the same state is told.
+    return stand.state == entry.to and (entry.to in (note.begins_in, ENDED) or stand.since == entry.time)
 
 
-def _of_claim(note: Note, standing: Mapping[str, Stand]) -> Iterable[Entry]:
-    entry, stand = note.entry, _own(note, standing)
-    if is_told(note, standing):
+def _of_claim(note: Note, stand: Stand | None) -> Iterable[Entry]:
+    entry = note.entry
+    if stand is not None and _is_same(note, stand):
+        yield from _following(entry, stand)
         return
-    if stand is not None:
-        yield msgspec.structs.replace(entry, from_=stand.state, since=stand.since)
-    elif note.born is not None and entry.from_ not in ("", note.begins_in):
+    if stand is not None and stand.state != ENDED:
+        yield _ended_unseen(entry, stand, at=note.born or entry.time)
+    if note.born is not None and entry.from_ not in ("", note.begins_in):
         yield _completing(entry, note.begins_in, at=note.born)
         yield msgspec.structs.replace(entry, since=note.born)
     else:
         yield msgspec.structs.replace(entry, from_=note.begins_in)
 
 
-def _own(note: Note, standing: Mapping[str, Stand]) -> Stand | None:
-    """Return where the thing itself stands, and not one that had its name before."""
-    stand = standing.get(note.entry.what)
-    return None if stand is None or (note.born is not None and stand.since < note.born) else stand
+def _following(entry: Entry, stand: Stand) -> Iterable[Entry]:
+    if stand.state == ENDED and entry.instance:  # it names this node once more
+        yield msgspec.structs.replace(entry, from_="")
+        return
+    if stand.state == entry.to:
+        yield _lost_changes(entry, stand, at=entry.time)
+        yield msgspec.structs.replace(entry, from_="", since=None)
+        return
+    if (skipped := entry.number - stand.number - 1) > 0 and stand.number:
+        yield _lost_changes(entry, stand, at=entry.time, missing=skipped)
+    yield msgspec.structs.replace(entry, from_=stand.state, since=stand.since)
+
+
+def _is_same(note: Note, stand: Stand) -> bool:
+    """Tell whether it is the same object that stands there, and not one that had its name before."""
+    instance = note.entry.instance
+    if instance and stand.instance:
+        return instance == stand.instance
+    # An older version wrote no instance: only then an instant decides.
+    return not instance or note.born is None or stand.since >= note.born
+
+
+def _leads_to(entry: Entry, stand: Stand) -> bool:
+    recorded = (entry.to, entry.time, entry.instance, entry.number)
+    return recorded == (stand.state, stand.since, stand.instance, stand.number)
+
+
+def _stand(entry: Entry, *, sequence: int) -> Stand:
+    return Stand(state=entry.to, since=entry.time, instance=entry.instance, number=entry.number, sequence=sequence)
 
 
 def _completing(entry: Entry, before: str, *, at: datetime) -> Entry:
     """Return the entry that must have been there before this one."""
-    return Entry(time=at, what=entry.what, by=entry.by, from_=before, to=entry.from_, why=COMPLETED)
+    return Entry(
+        time=at,
+        what=entry.what,
+        by=entry.by,
+        from_=before,
+        to=entry.from_,
+        why=COMPLETED,
+        instance=entry.instance,
+        reconstructed=True,
+    )
+
+
+def _ended_unseen(entry: Entry, stand: Stand, *, at: datetime) -> Entry:
+    """Return that an object has ended, of which another has the name by now."""
+    return Entry(
+        time=at,
+        what=entry.what,
+        from_=stand.state,
+        to=ENDED,
+        since=stand.since,
+        why=ENDED_UNSEEN,
+        instance=stand.instance,
+        number=stand.number,
+        reconstructed=True,
+    )
+
+
+def _lost_changes(entry: Entry, stand: Stand, *, at: datetime, missing: int = 0) -> Entry:
+    """Return the gap between where an object stands by the record and where an entry begins."""
+    changes = f"{missing} changes" if missing > 1 else "one change" if missing else "changes"
+    are = "is" if missing == 1 else "are"
+    between = f"between {instant(stand.since)} and {instant(at)}"
+    return gap(f"{changes} of {entry.what} {are} missing {between}", time=at, missing=missing)
 
 
 def _fitted(note: Note) -> Note:
     """Return a note whose texts fit into a record, whoever wrote them."""
     entry = note.entry
-    words = {name: cut(getattr(entry, name), _LONGEST_WORD) for name in ("what", "by", "from_", "to", "result")}
+    words = {
+        name: cut(getattr(entry, name), _LONGEST_WORD) for name in ("what", "by", "from_", "to", "result", "instance")
+    }
     drain = entry.drain
     if drain is not None:
         drain = msgspec.structs.replace(drain, blocked_by=cut(drain.blocked_by, _LONGEST_WORD))
@@ -235,5 +360,6 @@ def _fitted(note: Note) -> Note:
 
 
 def _latest(standing: Mapping[str, Stand]) -> dict[str, Stand]:
-    kept = sorted(standing.items(), key=lambda item: item[1].since)[-_MOST_STANDING:]
+    """Return where the objects stand that something happened to last; those that have not ended outlive the others."""
+    kept = sorted(standing.items(), key=lambda item: (item[1].state != ENDED, item[1].sequence))[-_MOST_STANDING:]
     return dict(kept)

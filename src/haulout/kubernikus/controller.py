@@ -73,7 +73,8 @@ class Controller:
         self._is_handing_over = asyncio.Event()
         self._cordoned_at: dict[str, datetime] = {}  # by node
         self.teller = Teller(events)
-        self._holding = Holding(OWNER, history or NoHistory(), client.clock)
+        self.history = history or NoHistory()
+        self._holding = Holding(OWNER, self.history, client.clock)
         self.kubelets = Kubelets(client, self._nodes, self.teller, changed=self._wake_all)
         self._servers = Servers(client, nova, self._nodes)
         self._queue: Queue[str] = Queue(

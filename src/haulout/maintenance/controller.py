@@ -85,7 +85,8 @@ class Controller:
         meter: Meter | None = None,
     ) -> None:
         self.settings = settings or Settings()
-        self._recorder = Recorder(history or NoHistory())
+        self.history = history or NoHistory()
+        self._recorder = Recorder(self.history, client)
         self._client = client
         self._clock = client.clock
         self._control_plane = asyncio.Lock()  # of its nodes one is judged and taken at a time
@@ -126,6 +127,7 @@ class Controller:
             try:
                 await self._sight.wait_synced()
                 self._subscribe()
+                self._recorder.begin()
                 background.append(group.create_task(self._queue.run()))
                 await self._is_handing_over.wait()
             finally:
@@ -148,6 +150,9 @@ class Controller:
     def use(self, budget: Budget) -> None:
         """Go on by this budget: who waits for room is looked at again, and who holds a node goes on."""
         self._budget = budget
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
         for maintenance in list(self._sight.maintenances.cache.all()):
             self._queue.add(maintenance.name)
 
@@ -173,6 +178,7 @@ class Controller:
         self._sight.maintenances.cache.subscribe(self._note_maintenance)
         self._sight.nodes.cache.subscribe(self._note_node)
         self._sight.leases.cache.subscribe(self._note_lease)
+        self.history.subscribe(self._look_at_all)
 
     def _note_maintenance(self, old: NodeMaintenance | None, new: NodeMaintenance | None) -> None:
         changed = new or old or NodeMaintenance()
@@ -328,7 +334,7 @@ class Controller:
         self._restlessness.forget(name)
         self._performer.forget(name)
         self._sight.forget(name)
-        self._recorder.forget(name)
+        await self._recorder.forget(name, now=self._clock.now())
         self._line.leave(name)
         self._teller.forget(name)
         if (over := self._sight.over(name)) is not None:

@@ -23,7 +23,7 @@ from haulout.maintenance import steps
 from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, NodeMaintenance, Status
 from haulout.maintenance.seen import Decision, Seen
 from haulout.maintenance.sight import Sight
-from haulout.maintenance.status import change_of, describe
+from haulout.maintenance.status import change_of, describe, transitions
 from haulout.maintenance.telling import Teller
 
 log = logging.getLogger(__name__)
@@ -102,7 +102,8 @@ class Performer:
                 return await self._accept(seen)
             case steps.StartOver():
                 self._teller.forget(maintenance.name)
-                return await self.write_status(maintenance, Status())
+                numbered = transitions(maintenance.status, "", now=seen.now)
+                return await self.write_status(maintenance, Status(phase_transitions=numbered))
             case steps.RemoveFinalizer():
                 return await self._remove_finalizer(maintenance)
 

@@ -1,8 +1,8 @@
 """The NodeMaintenance resource: what people write, what they read, and the names that others rely on.
 
 Group, kind, fields and names are those of the Node Maintenance Operator, whose users' objects and scripts keep working.
-New are `spec.drain` and, in the status, `observedGeneration`, `conditions`, `blockers`, `drain` and `nextLook`. Nothing
-of what was there has another meaning.
+New are `spec.drain` and, in the status, `observedGeneration`, `conditions`, `blockers`, `drain`, `nextLook` and
+`phaseTransitions`. Nothing of what was there has another meaning.
 
 As everywhere, a struct names what is read here; the schema of all of it is `nodemaintenances.yaml` beside this module.
 """
@@ -82,6 +82,14 @@ class DrainStatus(Base, frozen=True):
     turns: dict[str, datetime] = msgspec.field(default_factory=dict)  # by uid: since when a pod has had its turn
 
 
+class PhaseTransition(Base, frozen=True):
+    """A change of the phase; their numbers count all of them. One without a phase says that it began anew."""
+
+    number: int
+    phase: str = ""
+    time: datetime | None = None
+
+
 class Status(Base, frozen=True):
     """How it stands. Zero and empty are not written, as ever."""
 
@@ -99,6 +107,7 @@ class Status(Base, frozen=True):
     conditions: tuple[StatusCondition, ...] = ()
     blockers: tuple[StatusBlocker, ...] = ()
     drain: DrainStatus | None = None
+    phase_transitions: tuple[PhaseTransition, ...] = ()  # the last ones, the newest last
 
     def condition(self, kind: ConditionType) -> StatusCondition | None:
         """Return one of the conditions."""

@@ -28,6 +28,7 @@ from haulout.maintenance.resource import (
     DrainStatus,
     NodeMaintenance,
     Phase,
+    PhaseTransition,
     PodReference,
     Status,
     StatusBlocker,
@@ -37,6 +38,7 @@ from haulout.maintenance.seen import Cause, Decision, Seen
 
 BUDGET_USED_UP = "BudgetUsedUp"  # the reason of the condition WithinBudget
 _MOST_BLOCKERS = 50
+_MOST_TRANSITIONS = 10
 _MINUTE = timedelta(minutes=1)
 
 
@@ -76,6 +78,7 @@ def describe(seen: Seen, decision: Decision, *, error: str = "", lease_namespace
         else tuple(_conditions(seen, decision, phase, error, lease_namespace)),
         blockers=(*_held(seen, decision), *_crowding(seen, decision), *map(_blocker, standing[:_MOST_BLOCKERS])),
         drain=said.drain if progress is None else _drain(seen, phase, progress),
+        phase_transitions=transitions(said, phase, now=seen.now),
     )
     lasting_since = [it.since for it in standing if not it.blocker.is_progress]
     if seen.drain is not None and seen.drain.progress.trouble:
@@ -98,7 +101,18 @@ def change_of(maintenance: NodeMaintenance, status: Status, *, now: datetime) ->
 def is_said(maintenance: NodeMaintenance, status: Status) -> bool:
     """Tell whether the status of `maintenance` says this already, whenever that was written."""
     said = maintenance.status
-    return msgspec.structs.replace(status, last_update=said.last_update) == said
+    # Transitions change only with the phase. A definition of an older version does not keep them.
+    unimportant = {"last_update": said.last_update, "phase_transitions": said.phase_transitions}
+    return msgspec.structs.replace(status, **unimportant) == said
+
+
+def transitions(said: Status, phase: str, *, now: datetime) -> tuple[PhaseTransition, ...]:
+    """Return the last changes of the phase, with that to `phase` if it is one; empty: it begins anew."""
+    known = said.phase_transitions
+    if phase == said.phase:
+        return known
+    number = known[-1].number + 1 if known else 1
+    return (*known, PhaseTransition(number=number, phase=phase, time=_whole(now)))[-_MOST_TRANSITIONS:]
 
 
 def _whole(instant: datetime) -> datetime:

@@ -78,7 +78,8 @@ class Controller:
         self.info = Info()
         self.teller = teller
         self.tallies = teller.tallies
-        self._recorder = Recorder(history or NoHistory(), client.clock)
+        self.history = history or NoHistory()
+        self._recorder = Recorder(self.history, client.clock)
         self._client = client
         self._clock = client.clock
         self._configuration: Configuration | None = None
@@ -135,6 +136,7 @@ class Controller:
             background = [group.create_task(run()) for run in runs]
             await self._cache.wait_synced()
             stack.callback(self._cache.subscribe(self._nodes.follow))
+            self.history.subscribe(self._look_at_all)
             stack.callback(self._line.subscribe(partial(self.note_topics, frozenset({topics.SERVICE}))))
             working = group.create_task(self._queue.run())
             await self._is_handing_over.wait()
@@ -154,6 +156,9 @@ class Controller:
         self._configuration = configuration
         self.tallies.know(configuration.profiles)
         self._surroundings.use(configuration)
+        self._look_at_all()
+
+    def _look_at_all(self) -> None:
         for sight in list(self._nodes.all()):
             self._queue.add(sight.node.name)
 

@@ -17,7 +17,7 @@ import msgspec
 from haulout.kube.objects import Base, Node
 
 ANNOTATION = "haulout.dev/passed"
-_MOST = 20  # of one profile: profiles that go on and on are stopped at about as many
+MOST = 20  # of one profile: profiles that go on and on are stopped at about as many
 
 
 class Passed(Base, frozen=True):
@@ -37,5 +37,5 @@ def read(node: Node) -> dict[str, tuple[Passed, ...]]:
 
 def write(passed: Mapping[str, Sequence[Passed]]) -> str | None:
     """Return the annotation; None if there is nothing to remember."""
-    kept = {name: list(states)[-_MOST:] for name, states in passed.items() if states}
+    kept = {name: list(states)[-MOST:] for name, states in passed.items() if states}
     return msgspec.json.encode(kept, order="sorted").decode() if kept else None

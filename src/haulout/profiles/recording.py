@@ -33,6 +33,7 @@ class Recorder:
         self._seen: dict[str, str] = {}  # uids by node: of those whose history is complete, or being completed
         self._told: dict[tuple[str, str], datetime] = {}  # by node and profile: the beginning of the drain told last
         self._unwritten: dict[str, dict[str, list[Passed]]] = {}  # by node and profile: what was noted, maybe in vain
+        history.subscribe(self._seen.clear)
 
     def sees(self, sight: NodeSight) -> None:
         """Have the history of a node completed, unless it is."""
@@ -85,6 +86,7 @@ class Recorder:
             states = unwritten.setdefault(it.what.removeprefix(_PREFIX), [])
             if not states or (states[-1].to, states[-1].at) != (it.to, it.time):
                 states.append(Passed(to=it.to, at=it.time))
+                del states[: -passed.MOST]
 
     def _drained(self, node: Node, drains: Mapping[str, Kept]) -> Iterator[Note]:
         for profile, kept in drains.items():
@@ -103,7 +105,7 @@ def claims(sight: NodeSight) -> Iterator[Note]:
         there = [] if data.transition is None else [Passed(to=data.current, at=data.transition)]
         for it in (*before.get(name, ()), *there):
             if it.to in tuple(State):
-                entry = Entry(time=it.at, what=what(name), to=it.to, why=COMPLETED)
+                entry = Entry(time=it.at, what=what(name), to=it.to, why=COMPLETED, reconstructed=True)
                 yield Note(entry=entry, begins_in=State.OPERATIONAL, is_claim=True)
 
 

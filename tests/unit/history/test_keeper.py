@@ -13,12 +13,21 @@ from haulout.core.clock import Clock
 from haulout.core.virtual import EPOCH
 from haulout.errors import LeadershipLost
 from haulout.history import keeper as keeping
-from haulout.history.keeper import Keeper, NoHistory
-from haulout.history.record import COMPLETED, MAINTENANCE_RECORDS, MOST_ENTRIES, STANDING, Entry, Note
+from haulout.history.keeper import Backlog, Keeper, NoHistory
+from haulout.history.record import (
+    COMPLETED,
+    ENDED_UNSEEN,
+    GAP,
+    MAINTENANCE_RECORDS,
+    MOST_ENTRIES,
+    STANDING,
+    Entry,
+    Note,
+)
 from haulout.kube.client import Client
 from haulout.kube.objects import Node
 from haulout.kube.resources import DEFINITIONS, NODES
-from haulout.kube.transport import Request
+from haulout.kube.transport import Request, Response
 from support.clusters import a_cluster
 from support.live import SandboxCluster
 from support.recorded import DEFINITION, PLURAL, entries, moves, recorded, writes
@@ -30,10 +39,14 @@ KEEPER = "keeper"
 
 @asynccontextmanager
 async def a_keeper(
-    cluster: SandboxCluster, *, name: str = KEEPER, may_write: Callable[[], None] | None = None
+    cluster: SandboxCluster,
+    *,
+    name: str = KEEPER,
+    may_write: Callable[[], None] | None = None,
+    backlog: Backlog | None = None,
 ) -> AsyncIterator[Keeper]:
     """Run one in the cluster, on a line of its own."""
-    keeper = Keeper(Client(cluster.line(name), clock=cluster.clock, random=Random(1), may_write=may_write))
+    keeper = Keeper(Client(cluster.line(name), clock=cluster.clock, random=Random(1), may_write=may_write), backlog)
     async with asyncio.TaskGroup() as group:
         running = group.create_task(keeper.run())
         yield keeper
@@ -149,6 +162,42 @@ async def test_a_claim_that_comes_late_is_looked_at_by_itself(clock: Clock) -> N
         assert states(cluster) == [REQUIRED]
 
 
+async def test_claims_come_before_what_happens_after_them(clock: Clock) -> None:
+    async with kept(clock) as (cluster, keeper):
+        it = await node(cluster)
+        keeper.stands(it, a_claim(REQUIRED, hours=0), a_claim(MAINTAINED, hours=1))
+        keeper.note(it, a_transition(2))
+        await cluster.pass_time(seconds=5)
+        assert states(cluster) == [REQUIRED, MAINTAINED, OPERATIONAL]
+
+
+async def test_a_round_that_nobody_wrote_down_is_completed_to_its_end(clock: Clock) -> None:
+    """It ends where the record stands, which tells nothing about the round."""
+    async with kept(clock) as (cluster, keeper):
+        it = await node(cluster)
+        keeper.note(it, *map(a_transition, range(3)))
+        await cluster.pass_time(seconds=3)
+        async with a_keeper(cluster, name="successor") as successor:
+            claims = [a_claim(STATES[(number + 1) % 3], hours=number) for number in range(3, 6)]
+            successor.stands(it, *claims)
+            await cluster.pass_time(seconds=5)
+        assert states(cluster) == [REQUIRED, MAINTAINED, OPERATIONAL] * 2
+
+
+async def test_what_waits_outlives_a_lost_leadership(clock: Clock) -> None:
+    async with kept(clock) as (cluster, _):
+        backlog = Backlog()
+        rule = cluster.line("leader").faults.before(answer=403, where=about_records, times=None)
+        async with a_keeper(cluster, name="leader", backlog=backlog) as first:
+            first.note(await node(cluster), a_transition(0))
+            await cluster.pass_time(seconds=5)
+        cluster.line("leader").faults.lift(rule)
+        async with a_keeper(cluster, name="leader", backlog=backlog):
+            await cluster.pass_time(seconds=5)
+        assert states(cluster) == [REQUIRED]
+        assert not backlog
+
+
 # Others who write
 
 
@@ -251,18 +300,38 @@ async def test_without_the_definition_nothing_is_kept_and_it_is_noticed_when_it_
         assert not keeper.is_off
 
 
-async def test_without_the_permission_the_log_says_so_once(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
-    async with kept(clock) as (cluster, keeper):
-        rule = cluster.line(KEEPER).faults.before(answer=403, where=about_records, times=None)
+async def test_a_definition_that_comes_later_has_everybody_tell_again_where_things_stand(clock: Clock) -> None:
+    async with a_cluster(clock).with_nodes(1).on_the_sandbox() as cluster, a_keeper(cluster) as keeper:
         it = await node(cluster)
-        for _ in range(5):
-            keeper.note(it, a_transition(0))
-            await cluster.pass_time(minutes=2)
-        assert len([it for it in caplog.messages if "no history is kept" in it]) == 1
+        keeper.subscribe(lambda: keeper.stands(it, a_claim(REQUIRED, 0)))
+        await cluster.pass_time(minutes=5)
+        assert keeper.is_off
+        await cluster.me.create(DEFINITIONS, DEFINITION)
+        await cluster.pass_time(seconds=65)
+        assert states(cluster) == [REQUIRED]
+
+
+async def test_a_definition_that_is_missing_for_a_moment_costs_no_entry(clock: Clock) -> None:
+    """A server that has just started does not know its custom resources yet."""
+    async with kept(clock) as (cluster, keeper):
+        it = await node(cluster)
+        rule = cluster.line(KEEPER).faults.before(answer=404, where=about_records, times=None)
+        for number in range(3):
+            keeper.note(it, a_transition(number))
+            await cluster.pass_time(seconds=10)
+        assert not keeper.is_off
         cluster.line(KEEPER).faults.lift(rule)
-        keeper.note(it, a_transition(1))
-        await cluster.pass_time(seconds=3)
-        assert states(cluster) == [REQUIRED, MAINTAINED]
+        await cluster.pass_time(seconds=60)
+        assert states(cluster) == [REQUIRED, MAINTAINED, OPERATIONAL]
+
+
+async def test_a_server_that_has_just_started_does_not_switch_history_off(clock: Clock) -> None:
+    async with recorded(a_cluster(clock)).with_nodes(1).on_the_sandbox() as cluster:
+        cluster.line(KEEPER).faults.before(answer=404, where=lambda it: it.path.endswith("/v1alpha1"), times=1)
+        async with a_keeper(cluster) as keeper:
+            keeper.note(await node(cluster), a_transition(0))
+            await cluster.pass_time(seconds=10)
+            assert states(cluster) == [REQUIRED]
 
 
 async def test_nobody_needs_to_keep_a_history(clock: Clock) -> None:
@@ -289,6 +358,62 @@ async def test_what_cannot_be_written_now_is_written_when_the_trouble_is_over(cl
         assert states(cluster) == [REQUIRED, MAINTAINED, OPERATIONAL]
 
 
+async def test_a_refused_write_keeps_its_entries_for_as_long_as_it_takes(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with kept(clock, nodes=2) as (cluster, keeper):
+        rule = cluster.line(KEEPER).faults.before(answer=403, where=about_records, times=None)
+        one, other = await node(cluster), await node(cluster, "n2")
+        for number in range(6):
+            keeper.note(one, a_transition(number))
+            keeper.note(other, a_transition(number))
+            await cluster.pass_time(hours=1)
+        (trouble,) = keeper.troubles()
+        assert "12 entries waiting" in trouble
+        assert keeper.waits("n1")
+        assert len([it for it in caplog.messages if "history cannot be written for now" in it]) == 1
+        cluster.line(KEEPER).faults.lift(rule)
+        await cluster.pass_time(seconds=35)
+        assert states(cluster, "n1") == states(cluster, "n2") == [STATES[(it + 1) % 3] for it in range(6)]
+        assert not [*keeper.troubles()]
+
+
+async def test_a_refusal_that_concerns_all_nodes_is_not_met_for_each_of_them(clock: Clock) -> None:
+    async with kept(clock, nodes=40) as (cluster, keeper):
+        cluster.line(KEEPER).faults.before(answer=403, where=about_records, times=None)
+        for number in range(1, 41):
+            keeper.note(await node(cluster, f"n{number}"), a_transition(0))
+        await cluster.pass_time(minutes=30)
+        assert len(asked(cluster)) < 30 * 60 / 15 * 4
+
+
+async def test_a_node_whose_writes_are_always_refused_holds_up_no_other(clock: Clock) -> None:
+    async with kept(clock, nodes=2) as (cluster, keeper):
+        cluster.line(KEEPER).faults.before(answer=403, where=lambda it: it.path.endswith(f"{PLURAL}/n1"), times=None)
+        one, other = await node(cluster), await node(cluster, "n2")
+        for number in range(6):
+            keeper.note(one, a_transition(number))
+            keeper.note(other, a_transition(number))
+            await cluster.pass_time(minutes=5)
+        assert states(cluster, "n2") == [STATES[(it + 1) % 3] for it in range(6)]
+        assert keeper.waits("n1")
+
+
+async def test_half_an_answer_costs_no_entry(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    async with kept(clock) as (cluster, keeper):
+        it = await node(cluster)
+        cut_off = Response(status=200, headers={}, body=b'{"apiVersion": "haul')
+        rule = cluster.line(KEEPER).faults.after(answer=cut_off, where=about_records, times=None)
+        for number in range(3):
+            keeper.note(it, a_transition(number))
+            await cluster.pass_time(minutes=2)
+        cluster.line(KEEPER).faults.lift(rule)
+        await cluster.pass_time(minutes=1)
+        assert states(cluster) == [REQUIRED, MAINTAINED, OPERATIONAL]
+        assert keeper.dropped == 0
+        assert "delete" not in caplog.text
+
+
 async def test_an_answer_that_nobody_heard_makes_nothing_double(clock: Clock) -> None:
     async with kept(clock) as (cluster, keeper):
         cluster.line(KEEPER).faults.after(answer=504, where=lambda it: it.method != "GET", times=3)
@@ -311,30 +436,118 @@ async def test_what_waits_is_bounded(clock: Clock, monkeypatch: pytest.MonkeyPat
         assert [cluster.has(PLURAL, it) for it in ("n1", "n2", "n3")] == [False, True, True]
 
 
-async def test_what_the_server_refuses_is_given_up(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_what_does_not_fit_is_a_gap_that_says_how_much_is_missing(clock: Clock) -> None:
     async with kept(clock) as (cluster, keeper):
         it = await node(cluster)
-        keeper.note(it, Note(entry=Entry(time=EPOCH, what="", to=REQUIRED)))
-        await cluster.pass_time(minutes=10)
-        assert keeper.dropped == 1
-        assert "cannot be written down" in caplog.text
         keeper.note(it, a_transition(0))
         await cluster.pass_time(seconds=2)
-        assert states(cluster) == [REQUIRED]
+        cluster.line(KEEPER).cut()
+        for number in range(1, MOST_ENTRIES + 21):
+            keeper.note(it, a_transition(number))
+        cluster.line(KEEPER).mend()
+        cluster.line(KEEPER).faults.after(answer=504, where=lambda it: it.method == "PATCH", times=2)
+        await cluster.pass_time(minutes=1)
+        gaps = [it for it in entries(cluster, "n1") if it.get("result") == GAP]
+        total = cluster.get(PLURAL, "n1")["total"]
+        assert (gaps, total) == ([], MOST_ENTRIES + 3), "100 later entries have taken its place by now"
+        assert keeper.dropped == 20
 
 
-async def test_a_record_that_cannot_be_read_is_left_alone(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_gap_stands_where_the_entries_would_be(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "MOST_ENTRIES", 3)
+    async with kept(clock) as (cluster, keeper):
+        it = await node(cluster)
+        keeper.note(it, a_transition(0))
+        await cluster.pass_time(seconds=2)
+        cluster.line(KEEPER).cut()
+        for number in range(1, 7):
+            keeper.note(it, a_transition(number))
+            await cluster.pass_time(hours=1)
+        cluster.line(KEEPER).mend()
+        await cluster.pass_time(minutes=1)
+        first, gap, *rest = entries(cluster, "n1")
+        assert (first["to"], gap["result"], gap["missing"]) == (REQUIRED, GAP, 3)
+        assert gap["why"].startswith("3 entries missing between 2026-01-05 10:00:00 UTC and 2026-01-05 12:00:00 UTC")
+        assert [it["to"] for it in rest] == [STATES[(it + 1) % 3] for it in (4, 5, 6)]
+
+
+async def test_what_is_given_up_during_a_write_is_counted_once(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "MOST_ENTRIES", 2)
+    async with kept(clock) as (cluster, keeper):
+        it = await node(cluster)
+        keeper.note(it, *map(a_transition, range(4)))
+        cluster.line(KEEPER).faults.slow(timedelta(seconds=1), where=about_records, times=None)
+        await cluster.pass_time(seconds=1.5)
+        keeper.note(it, *map(a_transition, range(4, 8)))
+        await cluster.pass_time(minutes=1)
+        gaps = [it["missing"] for it in entries(cluster, "n1") if it.get("result") == GAP]
+        assert (sum(gaps), keeper.dropped) == (keeper.dropped, 6)
+
+
+async def test_what_waits_for_all_nodes_together_is_bounded(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeping, "_MOST_NOTES", 10)
+    monkeypatch.setattr(keeping, "_COUNTED_EVERY", 1)
+    async with kept(clock, nodes=2) as (cluster, keeper):
+        cluster.line(KEEPER).cut()
+        for name in ("n1", "n2"):
+            keeper.note(await node(cluster, name), *map(a_transition, range(8)))
+        assert keeper.dropped == 6
+        cluster.line(KEEPER).mend()
+        await cluster.pass_time(minutes=1)
+        assert entries(cluster, "n1")[0]["missing"] == 6
+        assert len(states(cluster, "n2")) == 8
+
+
+async def test_an_entry_that_the_server_refuses_is_a_gap_and_holds_up_no_other(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with kept(clock) as (cluster, keeper):
+        it = await node(cluster)
+        keeper.note(it, a_transition(0), Note(entry=Entry(time=EPOCH, what="", result="Odd")), a_transition(1))
+        await cluster.pass_time(minutes=10)
+        assert keeper.dropped == 1
+        assert "is refused" in caplog.text
+        told = [it.get("to") or it["result"] for it in entries(cluster, "n1")]
+        assert told == [REQUIRED, GAP, MAINTAINED]
+        assert entries(cluster, "n1")[1]["missing"] == 1
+        assert not keeper.waits("n1")
+
+
+async def test_what_cannot_be_read_of_a_record_becomes_a_gap_and_the_rest_stays(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
     async with kept(clock) as (cluster, keeper):
         it = await node(cluster)
         keeper.note(it, a_transition(0))
         await cluster.pass_time(seconds=2)
         found = cluster.get(PLURAL, "n1")
-        cluster.api.put({**found, "entries": [{"time": "in the morning", "what": OS}]})
+        cluster.api.put({**found, "entries": [*found["entries"], {"time": "in the morning", "what": OS}]})
         keeper.note(it, a_transition(1))
         await cluster.pass_time(minutes=10)
-        assert entries(cluster, "n1") == [{"time": "in the morning", "what": OS}]
-        assert "kubectl delete mr n1" in caplog.text
+        assert [it.get("to") or it["result"] for it in entries(cluster, "n1")] == [REQUIRED, GAP, MAINTAINED]
+        assert "delete" not in caplog.text
         assert not keeper.waits("n1")
+
+
+# Ends that nobody saw
+
+
+@pytest.mark.parametrize(("is_gone", "told"), [(True, ["Running", "Ended"]), (False, ["Running"])])
+async def test_what_is_open_by_the_record_and_gone_has_ended(clock: Clock, *, is_gone: bool, told: list[str]) -> None:
+    async def look(name: str, instance: str) -> bool:
+        assert (name, instance) == ("patch", "u1")
+        return is_gone
+
+    async with kept(clock) as (cluster, keeper):
+        entry = Entry(time=EPOCH, what="NodeMaintenance/patch", to="Running", instance="u1")
+        keeper.note(await node(cluster), Note(entry=entry, is_claim=True))
+        await cluster.pass_time(seconds=3)
+        async with a_keeper(cluster, name="successor") as successor:
+            successor.completes("NodeMaintenance", look)
+            await cluster.pass_time(seconds=5)
+        assert states(cluster) == told
+        last = entries(cluster, "n1")[-1]
+        assert (last.get("why") == ENDED_UNSEEN, last.get("reconstructed", False)) == (is_gone, is_gone)
 
 
 async def test_whoever_lost_the_lead_writes_nothing_more(clock: Clock) -> None:

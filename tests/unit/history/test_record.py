@@ -1,6 +1,7 @@
 """What a record holds: nothing twice, nothing left out, and not too much."""
 
 import itertools
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import msgspec
@@ -12,8 +13,10 @@ from haulout.core.virtual import EPOCH
 from haulout.history import record
 from haulout.history.record import (
     COMPLETED,
+    ENDED_UNSEEN,
     MOST_BYTES,
     MOST_ENTRIES,
+    MOST_PAST,
     Content,
     DrainFacts,
     Entry,
@@ -48,7 +51,7 @@ def a_claim(state: str, minutes: float) -> Note:
 def an_order(state: str, minutes: float, *, born: float = 0) -> Note:
     before = {"Running": "", "Succeeded": "Running", "Ended": "Succeeded"}[state]
     entry = Entry(time=at(minutes), what=ORDER, from_=before, to=state)
-    return Note(entry=entry, is_claim=True, born=at(born))
+    return Note(entry=msgspec.structs.replace(entry, instance=f"uid-{born}"), is_claim=True, born=at(born))
 
 
 def ways(content: Content) -> list[tuple[str, str]]:
@@ -89,6 +92,61 @@ def test_what_follows_is_kept_though_the_clock_was_set_back() -> None:
     assert ways(added(Content(), [a_transition(0), early])) == [(OPERATIONAL, REQUIRED), (REQUIRED, MAINTAINED)]
 
 
+@given(st.lists(st.integers(-120, 120), min_size=30, max_size=30), st.integers(1, 5))
+def test_whatever_clocks_say_each_transition_is_there_once_and_in_order(steps: list[int], batch: int) -> None:
+    """Each is told twice, as by a writer that heard no answer."""
+    notes = []
+    last = at(0)
+    for number, step in enumerate(steps):
+        time = at(number + step) + timedelta(microseconds=number)  # no two changes are made at the same instant
+        entry = Entry(
+            time=time, what=OS, from_=STATES[number % 3], to=STATES[(number + 1) % 3], since=last if number else None
+        )
+        notes.append(Note(entry=entry, begins_in=OPERATIONAL))
+        last = time
+    content = Content()
+    for first in range(0, len(notes), batch):
+        for _ in range(2):
+            content = added(content, notes[first : first + batch])
+    assert ways(content) == [(it.entry.from_, it.entry.to) for it in notes]
+    assert added(content, notes) is content
+
+
+@given(st.lists(st.integers(-120, 120), min_size=12, max_size=12))
+def test_whatever_clocks_say_an_order_that_has_ended_is_ended(steps: list[int]) -> None:
+    content = Content()
+    for number in range(4):
+        for place, state in enumerate(("Running", "Succeeded", "Ended")):
+            note = an_order(state, number * 10 + place + steps[number * 3 + place], born=number)
+            content = added(content, [note, note])
+    assert ways(content) == [("", "Running"), ("Running", "Succeeded"), ("Succeeded", "Ended")] * 4
+
+
+def test_changes_are_numbered_by_the_object_and_a_number_that_is_skipped_is_a_gap() -> None:
+    def change(number: int, state: str) -> Note:
+        entry = Entry(time=at(-number), what=ORDER, to=state, instance="u", number=number)
+        return Note(entry=entry, is_claim=True)
+
+    content = added(Content(), [change(1, "Running"), change(4, "Failed"), change(2, "Failed"), change(5, "Running")])
+    assert ways(content) == [("", "Running"), ("", ""), ("Running", "Failed"), ("Failed", "Running")]
+    assert content.entries[1].missing == 2
+    assert "2 changes of NodeMaintenance/patch are missing" in content.entries[1].why
+
+
+def test_a_record_of_an_older_version_goes_on() -> None:
+    """It has neither instances nor numbers."""
+    old = Content((Entry(time=at(0), what=ORDER, to="Running"),), 1, {ORDER: Stand(state="Running", since=at(0))})
+    assert added(old, [an_order("Running", 0)]) is old
+    assert ways(added(old, [an_order("Succeeded", 5)])) == [("", "Running"), ("Running", "Succeeded")]
+
+
+def test_rounds_that_nobody_wrote_down_are_a_gap() -> None:
+    content = added(added(Content(), [a_transition(0)]), [a_claim(REQUIRED, 9)])
+    assert [it.is_gap for it in content.entries] == [False, True, False]
+    assert "changes of profile/os are missing between" in content.entries[1].why
+    assert added(content, [a_claim(REQUIRED, 9)]) is content
+
+
 # Nothing is left out
 
 
@@ -126,11 +184,26 @@ def test_a_claim_and_the_transition_that_it_knows_of_are_one_entry() -> None:
     assert added(claimed, [a_transition(0)]) is claimed
 
 
-def test_an_order_that_comes_again_under_the_same_name_is_another_one() -> None:
-    first = [an_order("Running", 0), an_order("Succeeded", 5)]
-    again = [an_order("Running", 60, born=60)]
+@pytest.mark.parametrize("born", [60, -60], ids=["later", "after a clock was set back"])
+def test_an_order_that_comes_again_under_the_same_name_is_another_one(born: float) -> None:
+    first = [an_order("Running", 0), an_order("Succeeded", 5), an_order("Ended", 6)]
+    again = [an_order("Running", born, born=born)]
     content = added(Content(), first + again)
-    assert ways(content) == [("", "Running"), ("Running", "Succeeded"), ("", "Running")]
+    assert ways(content) == [("", "Running"), ("Running", "Succeeded"), ("Succeeded", "Ended"), ("", "Running")]
+
+
+def test_an_order_that_vanished_unseen_has_ended_when_another_takes_its_name() -> None:
+    content = added(Content(), [an_order("Running", 0), an_order("Running", 60, born=60)])
+    assert ways(content) == [("", "Running"), ("Running", "Ended"), ("", "Running")]
+    end = content.entries[1]
+    assert (end.why, end.reconstructed, end.instance) == (ENDED_UNSEEN, True, "uid-0")
+
+
+def test_an_order_that_has_ended_does_not_come_back_from_an_old_copy() -> None:
+    ended = added(Content(), [an_order("Running", 0), an_order("Succeeded", 5), an_order("Ended", 6)])
+    forgotten = replace(ended, entries=(), past=())
+    for told in (ended, forgotten):
+        assert added(told, [an_order("Running", 0), an_order("Succeeded", 5)]) is told
 
 
 def test_an_order_whose_beginning_nobody_wrote_down_is_completed() -> None:
@@ -158,11 +231,13 @@ def test_whichever_transitions_are_lost_no_two_entries_leave_a_gap(lost: set[int
             content = added(content, [a_transition(number)])
         elif number - 1 not in lost and number:  # a successor that sees where it stands
             content = added(content, [a_claim(STATES[number % 3], number - 1)])
-    assert all(
-        one.to == other.from_
-        for one, other in zip(content.entries, content.entries[1:], strict=False)
-        if other.time - one.time <= timedelta(minutes=1)
-    )
+    stands = OPERATIONAL
+    is_after_gap = False
+    for it in content.entries:
+        if it.to:
+            assert it.from_ == stands or is_after_gap
+            stands = it.to
+        is_after_gap = it.is_gap
     assert content.entries[-1].key == a_transition(41).entry.key
 
 
@@ -174,6 +249,12 @@ def test_the_oldest_go_first_and_the_number_of_all_is_known() -> None:
     assert len(content.entries) == MOST_ENTRIES
     assert content.total == MOST_ENTRIES + 7
     assert content.entries[0].time == at(7)
+    assert len(content.past) == 7
+
+
+def test_what_is_remembered_of_entries_that_have_given_way_is_bounded() -> None:
+    content = added(Content(), map(a_transition, range(MOST_ENTRIES + MOST_PAST + 10)))
+    assert len(content.past) == MOST_PAST
 
 
 def test_long_entries_make_it_fewer() -> None:

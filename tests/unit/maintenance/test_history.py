@@ -3,15 +3,18 @@
 import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
 from haulout.core.clock import Clock
 from haulout.core.virtual import EPOCH
+from haulout.history.record import ENDED_UNSEEN, GAP
+from haulout.kube.resources import DEFINITIONS
 from haulout.kube.transport import Request
 from haulout.maintenance.recording import ordered_by
-from haulout.maintenance.resource import ManagedFields, NodeMaintenance, OrderMetadata
+from haulout.maintenance.resource import ManagedFields, NodeMaintenance, OrderMetadata, definition
 from haulout.sandbox.apiserver import Write
 from haulout.sandbox.crashes import Stage, is_counted, survives_crashes
 from haulout.sandbox.endings import end_state
@@ -34,10 +37,11 @@ from support.maintaining import (
     order,
     over,
     phase,
+    phases,
     succeeded,
 )
 from support.maintaining import PLURAL as NM_PLURAL
-from support.recorded import PLURAL, drains, entries, moves, recorded, writes
+from support.recorded import DEFINITION, PLURAL, drains, entries, moves, recorded, writes
 from support.suffered import faults_for
 
 ORDER = "NodeMaintenance/patch"
@@ -145,6 +149,98 @@ async def test_a_node_that_the_order_names_no_more_has_that_in_its_history(clock
         await cluster.pass_time(seconds=5)
         assert moves(cluster, "n1") == [BEGUN, DRAINED, ENDED]
         assert moves(cluster, "n2") == [BEGUN, DRAINED]
+
+
+async def test_an_order_that_comes_back_to_a_node_is_in_its_history_twice(clock: Clock) -> None:
+    async with a_plan(clock).on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        await order(cluster, "n1")
+        for node in ("n2", "n1"):
+            await succeeded(cluster)
+            await cluster.change(NM_PLURAL, NAME, spec={"nodeName": node})
+            await cluster.eventually(partial(is_taken, cluster, node))
+        await succeeded(cluster)
+        await over(cluster)
+        assert moves(cluster, "n1") == [BEGUN, DRAINED, ENDED] * 2
+        assert moves(cluster, "n2") == [BEGUN, DRAINED, ENDED]
+        assert not [it for it in entries(cluster, "n1") if it.get("result") == GAP]
+
+
+async def test_a_maintenance_that_vanished_while_the_operator_was_away_has_ended(clock: Clock) -> None:
+    async with a_plan(clock).on_the_sandbox() as cluster:
+        operator = cluster.run(operate_with_history)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await cluster.pass_time(seconds=5)
+        operator.kill()
+        await cluster.change(NM_PLURAL, NAME, metadata={"finalizers": None})
+        await cluster.delete(NM_PLURAL, NAME)
+        await cluster.pass_time(hours=1)
+        operator.start()
+        await cluster.pass_time(seconds=10)
+        assert moves(cluster, "n1") == [BEGUN, DRAINED, ENDED]
+        last = entries(cluster, "n1")[-1]
+        assert (last["why"], last["reconstructed"]) == (ENDED_UNSEEN, True)
+
+
+async def test_a_maintenance_whose_finalizer_somebody_took_off_has_ended(clock: Clock) -> None:
+    async with a_plan(clock).on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        found = cluster.get(NM_PLURAL, NAME)
+        cluster.api.put({**found, "metadata": {**found["metadata"], "finalizers": []}})
+        await cluster.delete(NM_PLURAL, NAME)
+        await cluster.pass_time(seconds=10)
+        assert moves(cluster, "n1")[-1] == ENDED
+
+
+async def test_phases_that_were_passed_while_nothing_could_be_written_are_known_from_the_object(clock: Clock) -> None:
+    async with blocked_on(a_plan(clock), "n1").on_the_sandbox() as cluster:
+        operator = cluster.run(operate_with_history)
+        rule = cluster.line().faults.before(answer=403, where=lambda it: PLURAL in it.path, times=None)
+        await order(cluster, "n1", drain={"timeout": "1m"})
+        await cluster.eventually(lambda: phase(cluster), becomes="Failed")
+        await cluster.delete("poddisruptionbudgets", "shop/on-n1")
+        await cluster.change(NM_PLURAL, NAME, spec={"drain": {"timeout": "1h"}})
+        await succeeded(cluster)
+        operator.kill()
+        cluster.line().faults.lift(rule)
+        operator.start()
+        await cluster.pass_time(seconds=10)
+        told = [to for _, _, to in moves(cluster, "n1")]
+        assert told == phases(cluster)
+        assert "Failed" in told
+
+
+async def test_a_definition_that_comes_later_is_filled_with_how_maintenances_stand(clock: Clock) -> None:
+    async with maintained(a_cluster(clock)).with_nodes(2).with_objects(*PODS).on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await cluster.pass_time(minutes=5)
+        await cluster.me.create(DEFINITIONS, DEFINITION)
+        await cluster.pass_time(seconds=70)
+        assert moves(cluster, "n1") == [BEGUN, DRAINED]
+
+
+@pytest.mark.parametrize("is_old", [False, True], ids=["this version", "an older one"])
+async def test_whichever_definition_is_installed_the_history_is_the_same(clock: Clock, *, is_old: bool) -> None:
+    """An older one keeps no transitions of phases."""
+    old = definition()
+    status = old["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["status"]
+    if is_old:
+        del status["properties"]["phaseTransitions"]
+    plan = recorded(a_cluster(clock)).with_definition(old).with_nodes(1).with_objects(*PODS)
+    async with plan.on_the_sandbox() as cluster:
+        cluster.run(operate_with_history)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await cluster.pass_time(hours=1)
+        written = [it for it in cluster.history if it.kind.plural == NM_PLURAL]
+        assert len(written) == 8, "no status is written in vain"
+        await over(cluster)
+        assert moves(cluster, "n1") == [BEGUN, DRAINED, ENDED]
 
 
 async def test_a_history_that_cannot_be_written_delays_an_end_by_no_more_than_a_second(clock: Clock) -> None:

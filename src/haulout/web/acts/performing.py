@@ -19,7 +19,7 @@ from datetime import UTC, timedelta
 from http import HTTPStatus
 
 from haulout.errors import AlreadyExists, KubeError, NotFound, Unauthorized
-from haulout.history.keeper import Keeper
+from haulout.history.keeper import Backlog, Keeper
 from haulout.history.record import Entry, Note, cut
 from haulout.kinds import hold
 from haulout.kinds.notice import MAINTENANCE_NOTICES, Stage
@@ -79,6 +79,7 @@ class Performer:
         self._configuration = configuration
         self._delegation = Delegation(client, namespace=namespace)
         self._powers = Powers(client.clock, self._delegation)
+        self._unrecorded = Backlog()  # what could not be written into the history yet: the next act tries again
         self._acts: dict[ActKind, Callable[[Act, Actor], Awaitable[Deed]]] = {
             ActKind.APPROVE: self._approve,
             ActKind.HOLD: self._hold,
@@ -236,14 +237,14 @@ class Performer:
             return
         now = self._client.clock.now()
         entry = Entry(time=now, what=deed.what, by=user.name, why=act.reason, result=deed.result)
-        keeper = Keeper(self._client)
+        keeper = Keeper(self._client, self._unrecorded)
         keeper.note(deed.node, Note(entry=entry))
         events = EventRecorder(self._client, instance=self._identity, controller=REPORTER)
         why = f" ({act.reason})" if act.reason else ""
         note = f"{user.name}, from the dashboard: {deed.done.text}{why}"
         about = reference(NODES, deed.node)
         events.record(about, reason=f"{deed.event}FromDashboard", note=note, action=act.act.title())
-        await asyncio.gather(keeper.settle(deed.node.name, within=_TOLD_WITHIN), events.flush(_TOLD_WITHIN))
+        await asyncio.gather(keeper.flush(_TOLD_WITHIN), events.flush(_TOLD_WITHIN))
 
 
 def _options(act: Act) -> str:
