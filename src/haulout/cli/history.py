@@ -35,7 +35,9 @@ def history(
     """Show what happened to each NODE: transitions of its profiles, its maintenances and drains; the newest last.
 
     The operator keeps about the last hundred entries, in a MaintenanceRecord for each node. AFTER is how long it had
-    been in the state that it left. This only reads, and works without the operator.
+    been in the state that it left; ? says that a clock was set back between. Entries are in the order in which they
+    were written down. One about "history" with the result Gap stands for entries that are missing. This only reads, and
+    works without the operator.
 
     \b
     Exit codes:
@@ -48,6 +50,7 @@ def history(
       nodes: [{node, exists,
                older              how many entries have given way to these
                entries: [{time, what, by, from, to, since, why, result,
+                          instance, number, reconstructed, missing,
                           drain: {seconds, pods, blockedBy, blockedSeconds}}]}]
       notes                       what is not as one would think
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is

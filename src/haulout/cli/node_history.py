@@ -7,6 +7,7 @@ the data of its node, so that the last transition is shown in any case.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -143,9 +144,14 @@ def _history(
     completed = content if node is None else _completed(content, node, now=now)
     if completed is not content:
         notes.append(f"What is last of node {name} is not recorded yet, but known from the node itself.")
+    if any(map(is_set_back, completed.entries)):
+        notes.append(
+            f"A clock was set back while things happened to node {name}: where it says ?, nobody knows how long."
+        )
     since = None if wanted.within is None else now - wanted.within
-    entries = sorted((*completed.entries, *announced), key=lambda it: it.time)
-    chosen = [it for it in entries if since is None or it.time >= since]
+    entries = merged(completed.entries, announced)
+    first = next((number for number, it in enumerate(entries) if since is None or it.time >= since), len(entries))
+    chosen = entries[first:]
     chosen = chosen[-wanted.most :] if wanted.most is not None else chosen
     history = NodeHistory(
         node=name,
@@ -155,6 +161,22 @@ def _history(
         left_out=len(entries) - len(chosen),
     )
     return history, notes
+
+
+def merged(recorded: Sequence[Entry], announced: Sequence[Entry]) -> list[Entry]:
+    """Return the entries of a record in their order, whatever their times say, and what was announced between them."""
+    found: list[Entry] = []
+    waiting = deque(sorted(announced, key=lambda it: it.time))
+    for entry in recorded:
+        while waiting and waiting[0].time < entry.time:
+            found.append(waiting.popleft())
+        found.append(entry)
+    return [*found, *waiting]
+
+
+def is_set_back(entry: Entry) -> bool:
+    """Tell whether an entry is, by its times, over before it began: a clock was set between."""
+    return entry.since is not None and entry.time < entry.since
 
 
 async def _announced(client: Client) -> dict[str, list[Entry]]:

@@ -10,11 +10,11 @@ import msgspec
 
 from haulout.cli import documents
 from haulout.cli.holders import elapsed
-from haulout.cli.node_history import Found, NodeHistory
+from haulout.cli.node_history import Found, NodeHistory, is_set_back
 from haulout.cli.tables import columns
 from haulout.cli.terminal import printable
 from haulout.drain.words import pods
-from haulout.history.record import DrainFacts, Entry
+from haulout.history.record import GAP, DrainFacts, Entry
 
 _HEADER = ("TIME (UTC)", "AFTER", "WHAT", "CHANGE", "WHY")
 _WIDE_HEADER = ("TIME (UTC)", "AFTER", "WHAT", "ORDERED BY", "CHANGE", "RESULT", "WHY")
@@ -22,7 +22,7 @@ _COLOURS = {
     "green": ("operational", "Ended"),
     "yellow": ("maintenance-required", "Running"),
     "cyan": ("in-maintenance", "Succeeded", "Drained"),
-    "red": ("Failed", "TimedOut", "Refused", "DrainTimedOut", "DrainRefused", "LeaseLost"),
+    "red": ("Failed", "TimedOut", "Refused", "DrainTimedOut", "DrainRefused", "LeaseLost", GAP),
 }
 _BY_STATE = {state: colour for colour, states in _COLOURS.items() for state in states}
 
@@ -66,7 +66,7 @@ def _entries(count: int) -> str:
 
 def _cells(entry: Entry, *, is_wide: bool) -> tuple[str, ...]:
     time = f"{entry.time:%Y-%m-%d %H:%M:%S}"
-    after = elapsed(entry.time - entry.since) if entry.since else "-"
+    after = _after(entry)
     what = printable(entry.what.replace("/", " ", 1))
     if is_wide:
         return (
@@ -79,6 +79,12 @@ def _cells(entry: Entry, *, is_wide: bool) -> tuple[str, ...]:
             _why(entry),
         )
     return time, after, what, _change(entry), _why(entry)
+
+
+def _after(entry: Entry) -> str:
+    if entry.since is None:
+        return "-"
+    return "?" if is_set_back(entry) else elapsed(entry.time - entry.since)
 
 
 def _change(entry: Entry) -> str:

@@ -261,3 +261,27 @@ async def test_what_was_announced_is_told_between(clock: Clock) -> None:
         assert (last.what, last.by, last.why) == ("notice/people-a", "haulout", "Due: it begins soon")
         town.line.faults.before(path="/maintenancenotices", answer=403, times=None)
         assert len((await look(town.client, Wanted(("n1",)))).nodes[0].entries) == 4
+
+
+# Clocks that were set
+
+
+async def test_entries_are_in_the_order_of_the_record_whatever_their_times_say(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        now, what = town.clock.now(), "NodeMaintenance/patch"
+        moves = [
+            Entry(time=now, what=what, to="Running"),
+            Entry(time=now - timedelta(hours=2), what=what, from_="Running", to="Succeeded", since=now),
+            Entry(time=now - timedelta(hours=1), what="history", result="Gap", missing=3, why="3 entries missing"),
+            Entry(time=now - timedelta(days=9), what=what, from_="Succeeded", to="Ended", since=now),
+        ]
+        town.api.put(definition())
+        found = await town.client.get(NODES, "n1")
+        town.api.put({**new("n1", found.uid, Content(tuple(moves), 4)), "entries": msgspec.to_builtins(moves)})
+        seen = await look(town.client, Wanted(("n1",), within=timedelta(days=1)))
+        told = [line.split("   ")[1:] for line in lines(seen)[1:]]
+        assert [it[0].strip() for it in told] == ["-", "?", "-", "?"]
+        assert "Gap" in lines(seen)[3]
+        assert "3 entries missing" in lines(seen)[3]
+        assert any("A clock was set back" in it for it in seen.notes)
+        assert json.loads(as_json(seen))["nodes"][0]["entries"][2]["missing"] == 3

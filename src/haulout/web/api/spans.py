@@ -5,6 +5,9 @@
 A history is made of chains: each entry of a thing begins where the one before it led. So a profile was in a state from
 the entry that led there until the next one, and the first entry that is left says since when it was where it begins.
 What is not over is told by the cluster itself (`Now`), which may know more: a history may be off, or lag behind.
+
+Entries are taken in the order of the record, whatever their times say. Where a clock was set back, a span has no
+length, and says so.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +16,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from haulout.core import duration
-from haulout.history.record import DrainFacts, Entry
+from haulout.history.record import ENDED, DrainFacts, Entry
 from haulout.kinds.notice import MaintenanceNotice, NoticeCondition, Phase
-from haulout.maintenance.recording import ENDED
 from haulout.maintenance.resource import NodeMaintenance
 from haulout.profiles.plugin import State
 from haulout.profiles.words import counted
@@ -26,6 +28,7 @@ _PROFILE, _ORDER = "profile/", "NodeMaintenance/"
 _ORDERED = tuple(SpanKind)
 _PLANNED = "planned"
 _RUNNING = "running"
+_SET_BACK = "the clock was set back meanwhile: how long it took is not known"
 _LONGEST = timedelta(days=3650)  # whatever somebody wrote into a record
 
 
@@ -91,7 +94,9 @@ def _of_profile(name: str, entries: Sequence[Entry], stands: Stands | None) -> I
         if last is not None and last.to != State.OPERATIONAL:
             yield from _in_state(name, last.to, last.time, last.time)  # the profile left the node, nobody knows when
         return
-    if last is not None and (last.to == stands.state or stands.since is None or stands.since <= last.time):
+    recorded = {(it.to, it.time) for it in changes}
+    is_recorded = stands.since is None or (stands.state, stands.since) in recorded
+    if last is not None and (last.to == stands.state or is_recorded):
         yield from _in_state(name, stands.state, last.time, None, stands.why or last.why)
         return
     if last is not None:  # what came after was not written down yet
@@ -101,8 +106,10 @@ def _of_profile(name: str, entries: Sequence[Entry], stands: Stands | None) -> I
 
 
 def _in_state(name: str, state: str, start: datetime, end: datetime | None, why: str = "") -> Iterator[Span]:
-    if state in ("", State.OPERATIONAL) or (end is not None and end < start):
+    if state in ("", State.OPERATIONAL):
         return
+    if end is not None and end < start:
+        start, why = end, "; ".join(filter(None, (why, _SET_BACK)))
     yield Span(kind=SpanKind.PROFILE, title=name, start=start, end=end, state=state, why=why)
 
 
@@ -113,7 +120,7 @@ def _of_order(name: str, entries: Sequence[Entry], order: NodeMaintenance | None
     """Yield a span for each order of this name: one that is made again after it ended is another one."""
     told, left = _in_turn(name, entries)
     yield from told
-    if order is not None and not _is_told(order, told):
+    if order is not None and not _has_ended(order, entries):
         yield _open_order(order, left[0] if left else None, at=at)
     elif left:  # it is gone, and how it ended was not written down
         yield _order(name, left[0], left[-1], end=left[-1].time)
@@ -143,7 +150,9 @@ def _order(name: str, first: Entry, last: Entry, *, end: datetime | None) -> Spa
     state = last.from_ if last.to == ENDED else last.to
     why = "; ".join(dict.fromkeys(filter(None, (first.why, last.why if last is not first else ""))))
     begin = first.since if first.to == ENDED and first.since is not None else first.time
-    start = begin if end is None else min(begin, end)
+    start = begin
+    if end is not None and end < begin:
+        start, why = end, "; ".join(filter(None, (why, _SET_BACK)))
     return Span(kind=SpanKind.ORDER, title=name, start=start, end=end, state=state, why=why)
 
 
@@ -159,10 +168,14 @@ def _open_order(order: NodeMaintenance, first: Entry | None, *, at: datetime) ->
     )
 
 
-def _is_told(order: NodeMaintenance, told: Sequence[Span]) -> bool:
-    """Tell whether the history knows already that this order is over."""
+def _has_ended(order: NodeMaintenance, entries: Sequence[Entry]) -> bool:
+    """Tell whether the history knows already that this very order is over."""
+    own = [it for it in entries if it.to and it.instance == order.uid]
+    if own:
+        return own[-1].to == ENDED
+    # An older version wrote no instance.
     born = order.metadata.creation_timestamp
-    return born is not None and order.is_leaving and any(it.end is not None and it.end >= born for it in told)
+    return born is not None and order.is_leaving and any(it.to == ENDED and it.time >= born for it in entries)
 
 
 # Drains

@@ -140,6 +140,33 @@ def test_an_order_that_is_going_and_whose_end_is_written_down_is_told_once() -> 
     assert told(entries, orders=[an_order(deletion_timestamp=at(3))]) == [("order", "patch-n1", "Running", 1, 3)]
 
 
+def test_an_order_whose_end_is_in_the_record_has_ended_whatever_clocks_say() -> None:
+    order = an_order(uid="u1")
+    entries = [
+        moved(5, "", "Running", what="NodeMaintenance/patch-n1", instance="u1"),
+        moved(3, "Running", "Ended", what="NodeMaintenance/patch-n1", instance="u1"),
+    ]
+    assert told(entries, orders=[order]) == [("order", "patch-n1", "Running", 3, 3)]
+    (span,) = all_spans(entries, Now(orders=[order]), at=NOW)
+    assert "the clock was set back" in span.why
+
+
+def test_the_end_of_another_order_of_this_name_does_not_end_it() -> None:
+    entries = [
+        moved(5, "", "Running", what="NodeMaintenance/patch-n1", instance="u0"),
+        moved(30, "Running", "Ended", what="NodeMaintenance/patch-n1", instance="u0"),
+        moved(6, "", "Running", what="NodeMaintenance/patch-n1", instance="u1"),
+    ]
+    assert [it[-1] for it in told(entries, orders=[an_order(uid="u1")])] == [None, 30]
+
+
+def test_a_state_that_a_clock_cut_short_is_shown_without_a_length() -> None:
+    entries = [moved(5, FINE, MAINTENANCE), moved(3, MAINTENANCE, FINE)]
+    (span,) = all_spans(entries, Now(profiles=[Stands("os", FINE, at(3))]), at=NOW)
+    assert (span.start, span.end) == (at(3), at(3))
+    assert "the clock was set back" in span.why
+
+
 def test_a_drain_is_told_with_what_it_took_and_what_stood_in_its_way() -> None:
     facts = DrainFacts(seconds=1800, pods=12, blocked_by="PodDisruptionBudget shop/cart", blocked_seconds=600)
     drained = Entry(time=at(3), what="profile/os", result="Drained", drain=facts)

@@ -8,7 +8,7 @@ const COLUMNS = [
   { title: "When", cell: (it) => h("time", { datetime: it.time, title: `${full(it.time)}, ${relative(it.time)}` }, short(it.time), " UTC") },
   { title: "What", cell: (it) => [h("bdi", {}, thing(it.what)), it.by ? h("span", { class: "dim small by" }, " by ", h("bdi", {}, it.by)) : null] },
   { title: "Change", cell: change, isUsed: (it) => it.before || it.after || it.result || it.seconds !== undefined },
-  { title: "After", cell: (it) => it.since && h("span", { title: `in the state before since ${full(it.since)}` }, duration((ms(it.time) - ms(it.since)) / 1000)), isUsed: (it) => it.since },
+  { title: "After", cell: after, isUsed: (it) => it.since },
   { title: "Why", cell: (it) => it.why && h("bdi", {}, it.why), isUsed: (it) => it.why },
 ];
 
@@ -30,6 +30,13 @@ export function happenings(label, list) {
 // `profile/os` is a name, and a notice tells whole sentences.
 function thing(what) {
   return /^\w+\/\S+$/.test(what) ? what.replace("/", " ") : what;
+}
+
+function after({ time, since }) {
+  if (!since) return null;
+  const seconds = (ms(time) - ms(since)) / 1000;
+  const remark = seconds < 0 ? "; a clock was set back meanwhile, so that nobody knows for how long" : "";
+  return h("span", { title: `in the state before since ${full(since)}${remark}` }, seconds < 0 ? "?" : duration(seconds));
 }
 
 function change({ before, after, result, seconds, pods }) {
