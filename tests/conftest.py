@@ -46,6 +46,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     parser.addoption(
+        "--rounds",
+        type=int,
+        default=None,
+        help="how many rounds of each fault the history of nodes is judged after; by default a few",
+    )
+
+    parser.addoption(
         "--crashes",
         choices=["some", "all"],
         default="some",

@@ -77,6 +77,11 @@ class ControlPlane:
         return f"https://{LOOPBACK}:{self._port}"
 
     @property
+    def etcd(self) -> str:
+        """The address of etcd's JSON gateway."""
+        return f"http://{LOOPBACK}:{self._etcd_port}"
+
+    @property
     def ca(self) -> bytes:
         """The certificate, PEM, that vouches for the API server."""
         return self._credentials.server_ca

@@ -1,0 +1,160 @@
+"""Maintenances while the API server dies, rights are withdrawn and clocks are set: nothing is missing in the record.
+
+The judge counts the changes from the writes to the objects themselves. `--rounds` says how many rounds there are.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from haulout.core.clock import Clock
+from haulout.core.virtual import VirtualClock
+from haulout.kube.transport import Request
+from haulout.sandbox.processes import Process
+from support.clusters import a_cluster
+from support.history_judge import MAINTENANCES, RECORDS, Judge
+from support.live import SandboxCluster
+from support.maintaining import entitled, order, phase
+from support.outside import FakeOutside
+from support.profiled import BY_ANNOTATIONS, a_file, annotate, attach, operating, state
+from support.recorded import recorded
+
+_ROUNDS = 10
+_OPERATOR = "operator"
+_HISTORY = timedelta(minutes=15)
+
+
+class Story:
+    """A cluster with an operator, what people do in it, and who counts."""
+
+    def __init__(self, cluster: SandboxCluster, operator: Process, random: Random) -> None:
+        self.cluster = cluster
+        self.operator = operator
+        self.random = random
+        self.judge = Judge()
+        self._read = 0
+
+    async def round(self, number: int) -> None:
+        """Have a node maintained by an order, and another one by its profile."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._order(f"patch-{number % 2}"))  # a name comes again
+            group.create_task(self._lead())
+
+    async def pause(self, up_to: float) -> None:
+        """Let some time pass."""
+        await self.cluster.pass_time(seconds=self.random.uniform(0, up_to))
+
+    def problems(self) -> list[str]:
+        """Return what is wrong with the records by now."""
+        writes = self.cluster.history
+        for it in writes[self._read :]:
+            self.judge.observe(it.kind.plural, it.key, it.after)
+        self._read = len(writes)
+        for name, record in self.cluster.all(RECORDS).items():
+            self.judge.read(name, record)
+        return self.judge.problems()
+
+    async def _order(self, name: str) -> None:
+        await order(self.cluster, "n1", name=name)
+        await self.cluster.eventually(lambda: phase(self.cluster, name), becomes="Succeeded", within=_HISTORY)
+        await self.pause(3)
+        await self.cluster.delete(MAINTENANCES, name)
+        await self.cluster.eventually(lambda: not self.cluster.has(MAINTENANCES, name), within=_HISTORY)
+
+    async def _lead(self) -> None:
+        cluster = self.cluster
+        await annotate(cluster, "n2", "done", None)
+        await annotate(cluster, "n2", "wanted", "")
+        await cluster.eventually(lambda: state(cluster, "n2"), becomes="in-maintenance", within=_HISTORY)
+        await self.pause(3)
+        await annotate(cluster, "n2", "wanted", None)
+        await annotate(cluster, "n2", "done", "")
+        await cluster.eventually(lambda: state(cluster, "n2"), becomes="operational", within=_HISTORY)
+
+
+def _anything(request: Request) -> bool:
+    del request
+    return True
+
+
+def _records(request: Request) -> bool:
+    return RECORDS in request.path
+
+
+async def _server_dies(story: Story) -> None:
+    """Have the server gone, and when it is back, it has not read the roles yet."""
+    line = story.cluster.line(_OPERATOR)
+    line.cut()
+    await story.pause(8)
+    rule = line.faults.before(answer=403, where=_anything, times=None)
+    line.mend()
+    await story.pause(5)
+    line.faults.lift(rule)
+
+
+async def _rights_are_withdrawn(story: Story) -> None:
+    """All rights, or those to write the history."""
+    where = story.random.choice([_anything, _records])
+    rule = story.cluster.line(_OPERATOR).faults.before(answer=403, where=where, times=None)
+    await story.pause(60)
+    story.cluster.line(_OPERATOR).faults.lift(rule)
+
+
+async def _clock_is_set(story: Story) -> None:
+    """By up to two hours, back or forth."""
+    clock = story.operator.clock
+    assert isinstance(clock, VirtualClock)
+    clock.set_wall(timedelta(hours=story.random.uniform(-2, 2)))
+
+
+async def _operator_dies(story: Story) -> None:
+    story.operator.kill()
+    await story.pause(5)
+    story.operator.start()
+
+
+FAULTS: dict[str, Callable[[Story], Awaitable[None]]] = {
+    "the server dies": _server_dies,
+    "rights are withdrawn": _rights_are_withdrawn,
+    "a clock is set": _clock_is_set,
+    "the operator dies": _operator_dies,
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Return the configuration."""
+    return a_file(tmp_path, BY_ANNOTATIONS)
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> int:
+    """Return how many rounds there are."""
+    wanted = request.config.getoption("--rounds")
+    return _ROUNDS if wanted is None else int(wanted)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("fault", FAULTS)
+async def test_no_change_is_missing_in_the_record_whatever_happens_meanwhile(
+    clock: Clock, file: Path, fault: str, seed: int, rounds: int
+) -> None:
+    random = Random(f"{fault} {seed}")
+    pods = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}  # so that a drain takes a while
+    plan = recorded(entitled(a_cluster(clock))).with_nodes(2).with_deployment("shop/cart", replicas=3, pods=pods)
+    async with plan.on_the_sandbox() as cluster:
+        story = Story(cluster, cluster.run(operating(file, outside=FakeOutside()), name=_OPERATOR), random)
+        await attach(cluster, "n2", "os")
+        for number in range(rounds):
+            async with asyncio.TaskGroup() as group:
+                group.create_task(story.round(number))
+                for _ in range(random.randint(1, 3)):
+                    await story.pause(4)
+                    await FAULTS[fault](story)
+            await cluster.eventually(story.problems, becomes=[], within=_HISTORY)
+    assert story.judge.changes == rounds * 6
+    assert story.judge.missing() == 0
