@@ -48,7 +48,6 @@ from haulout.history import record as records
 from haulout.history import survey
 from haulout.history.record import (
     ENDED,
-    ENDED_UNSEEN,
     MAINTENANCE_RECORDS,
     MOST_ENTRIES,
     STANDING,
@@ -501,7 +500,7 @@ class Keeper:
             kind, _, name = what.partition("/")
             is_gone = self._is_gone.get(kind)
             if is_gone is not None and stand.state != ENDED and await is_gone(name, stand.instance):
-                yield _end(what, stand, now=self._clock.now())
+                yield Note(entry=records.ended_unseen(what, stand, at=self._clock.now()), is_claim=True)
 
     def _again(self, name: str, uid: str, notes: list[Note], *, is_first: bool = True) -> None:
         known = self._waiting.setdefault(name, _Waiting(uid))
@@ -624,21 +623,6 @@ def _overflow(missing: int, first: datetime, last: datetime) -> Entry:
 def _refused(entry: Entry, error: KubeError) -> Entry:
     about = f" about {entry.what}" if entry.what else ""
     return records.gap(f"1 entry{about} missing: the API server refuses it: {error}", time=entry.time, missing=1)
-
-
-def _end(what: str, stand: Stand, *, now: datetime) -> Note:
-    entry = Entry(
-        time=now,
-        what=what,
-        from_=stand.state,
-        to=ENDED,
-        since=stand.since,
-        why=ENDED_UNSEEN,
-        instance=stand.instance,
-        number=stand.number,
-        reconstructed=True,
-    )
-    return Note(entry=entry, is_claim=True)
 
 
 def new(node: str, uid: str, content: Content) -> RawObject:

@@ -180,6 +180,21 @@ def gap(why: str, *, time: datetime, missing: int = 0) -> Entry:
     return Entry(time=time, what=HISTORY, why=why, result=GAP, missing=missing)
 
 
+def ended_unseen(what: str, stand: Stand, *, at: datetime) -> Entry:
+    """Return that an object has ended, of whose end nobody knows more than that it is gone."""
+    return Entry(
+        time=at,
+        what=what,
+        from_=stand.state,
+        to=ENDED,
+        since=stand.since,
+        why=ENDED_UNSEEN,
+        instance=stand.instance,
+        number=stand.number,
+        reconstructed=True,
+    )
+
+
 def instant(time: datetime) -> str:
     """Return an instant as texts of entries name it."""
     return f"{time:%Y-%m-%d %H:%M:%S} UTC"
@@ -270,7 +285,7 @@ def _of_claim(note: Note, stand: Stand | None) -> Iterable[Entry]:
         yield from _following(entry, stand)
         return
     if stand is not None and stand.state != ENDED:
-        yield _ended_unseen(entry, stand, at=note.born or entry.time)
+        yield ended_unseen(entry.what, stand, at=note.born or entry.time)
     if note.born is not None and entry.from_ not in ("", note.begins_in):
         yield _completing(entry, note.begins_in, at=note.born)
         yield msgspec.structs.replace(entry, since=note.born)
@@ -319,21 +334,6 @@ def _completing(entry: Entry, before: str, *, at: datetime) -> Entry:
         to=entry.from_,
         why=COMPLETED,
         instance=entry.instance,
-        reconstructed=True,
-    )
-
-
-def _ended_unseen(entry: Entry, stand: Stand, *, at: datetime) -> Entry:
-    """Return that an object has ended, of which another has the name by now."""
-    return Entry(
-        time=at,
-        what=entry.what,
-        from_=stand.state,
-        to=ENDED,
-        since=stand.since,
-        why=ENDED_UNSEEN,
-        instance=stand.instance,
-        number=stand.number,
         reconstructed=True,
     )
 
