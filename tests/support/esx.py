@@ -16,7 +16,7 @@ from typing import Any
 
 from haulout.app.standin_vcenters import vcenters
 from haulout.core.clock import Clock, RealClock
-from haulout.drain.cordon import MARK
+from haulout.drain.cordon import BACKUP, MARK
 from haulout.esx.controller import Controller
 from haulout.esx.keys import APPROVED, ASKED, HOST, INITIATED, STATE, VERSION, ZONE
 from haulout.esx.settings import Credentials, Settings, VCenters
@@ -182,7 +182,7 @@ class Site:
 
     def is_given_back(self, name: str) -> bool:
         """Tell whether a node has nothing of ours any more, and its machine is on."""
-        marks = [self.annotation(name, it) for it in (INITIATED, ASKED, MARK)]
+        marks = [self.annotation(name, it) for it in (INITIATED, ASKED, MARK, BACKUP)]
         return self.power(name) == ON and not any(marks) and not self.is_cordoned(name)
 
     async def labelled(self, **states: str) -> None:

@@ -118,8 +118,8 @@ def needs_update(cluster: LiveCluster, node: str) -> str | None:
 def is_cordoned(cluster: LiveCluster, node: str) -> bool:
     """Tell whether a node takes no pods, with our mark."""
     found = cluster.get("nodes", node)
-    marked = cordon.MARK in found["metadata"].get("annotations", {})
-    return marked and found["spec"].get("unschedulable", False) is True
+    marked = {cordon.MARK, cordon.BACKUP} & found["metadata"].get("annotations", {}).keys()
+    return bool(marked) and found["spec"].get("unschedulable", False) is True
 
 
 def noted(cluster: LiveCluster, node: str) -> str:

@@ -1,7 +1,9 @@
 """Looking at objects as plain JSON, and at a cluster's history as a row of moments."""
 
+import json
 from collections.abc import Callable, Iterator, Sequence
 
+from haulout.drain.cordon import MARK
 from haulout.kube.objects import RawObject
 from haulout.sandbox.apiserver import Write
 
@@ -54,3 +56,12 @@ def moments(
             there.pop(write.key, None)
         if write.revision > since:
             yield list(there.values())
+
+
+def cordon_owners(node: RawObject) -> list[str]:
+    """Return who keeps a node cordoned, by our mark on it; nobody, if somebody has written over that."""
+    try:
+        mark = json.loads(node["metadata"].get("annotations", {}).get(MARK, "{}"))
+    except ValueError:
+        return []
+    return sorted(mark.get("owners", ())) if isinstance(mark, dict) else []

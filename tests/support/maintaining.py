@@ -7,7 +7,6 @@ async with maintained(a_cluster().with_nodes(2)).running() as cluster:
 """
 
 import asyncio
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -45,7 +44,7 @@ from haulout.sandbox.invariants import (
 from haulout.sandbox.invariants.reading import instant
 from support.clusters import ACCOUNT, ClusterPlan
 from support.live import RESOURCES, LiveCluster
-from support.looking import condition
+from support.looking import condition, cordon_owners
 
 PLURAL = NODE_MAINTENANCES.plural
 DEFINITION: RawObject = definition()
@@ -224,7 +223,7 @@ def is_given_back(cluster: LiveCluster, node: str) -> bool:
     """Tell whether nothing of a maintenance is left on a node."""
     found = cluster.get("nodes", node)
     ours = {f"{it.key}:{it.effect}" for it in WISHES.taints}
-    marked = cordon.MARK in found["metadata"].get("annotations", {})
+    marked = {cordon.MARK, cordon.BACKUP} & found["metadata"].get("annotations", {}).keys()
     labelled = EXCLUDE_LABEL in found["metadata"].get("labels", {})
     published = any(condition(found, kind)[0] == "True" for kind in NodeCondition)
     return not (found["spec"].get("unschedulable") or marked or labelled or published or ours & taints(cluster, node))
@@ -257,11 +256,6 @@ def a_lease(node: str, *, holder: str, now: datetime, lasting: timedelta = timed
 
 
 # What must hold
-
-
-def _holders(node: RawObject) -> list[str]:
-    mark = node["metadata"].get("annotations", {}).get(cordon.MARK)
-    return sorted(json.loads(mark)["owners"]) if mark else []
 
 
 def _is_active(obj: RawObject) -> bool:
@@ -310,6 +304,7 @@ def invariants(
     names = {OPERATOR, *(operators or ("operator",))}
     ours = (
         cordon.MARK,
+        cordon.BACKUP,
         WITHDRAWN,
         EXCLUDE_LABEL,
         f"{DRAIN_TAINT.key}:*",
@@ -320,7 +315,7 @@ def invariants(
     )
     return (
         PodBudgetsKept(),
-        OnlyOurCordonsLifted(operator=names, owners=_holders),
+        OnlyOurCordonsLifted(operator=names, owners=cordon_owners),
         ForeignThingsUntouched(operator=names, ours=ours),
         GraceHonoured(operator=names, hurries=hurries),
         OneMaintenancePerNode(maintenances=(MAINTENANCES,)),
@@ -344,7 +339,7 @@ def unsettled(state: State) -> str:
         if node is None or not _has_all(node):
             return f"the node of NodeMaintenance {name} is not taken"
     for name, node in state.all("nodes").items():
-        lost = {it.removeprefix(OWNER_PREFIX) for it in _holders(node)} - set(orders)
+        lost = {it.removeprefix(OWNER_PREFIX) for it in cordon_owners(node)} - set(orders)
         if lost:
             return f"node {name} is held for {sorted(lost)}, and nobody of them is there"
     wanted = {node_lease.name_of(str(it["spec"]["nodeName"])) for it in orders.values()}

@@ -52,6 +52,7 @@ from haulout.sandbox.invariants import (
 )
 from haulout.sandbox.processes import Program
 from support.live import LiveCluster
+from support.looking import cordon_owners
 from support.stepping import loaded
 
 HOME = "haulout"
@@ -271,11 +272,6 @@ def _about(event: RawObject) -> RawObject:
 # What must hold
 
 
-def _owners(node: RawObject) -> list[str]:
-    mark = node["metadata"].get("annotations", {}).get(cordon.MARK)
-    return sorted(json.loads(mark)["owners"]) if mark else []
-
-
 def is_away(node: RawObject) -> bool:
     """Tell whether a node is in maintenance, or on its way there."""
     meta: dict[str, Any] = node["metadata"]
@@ -286,10 +282,10 @@ def is_away(node: RawObject) -> bool:
 def invariants(*operators: str, most: int | str | None = None, ours: tuple[str, ...] = ()) -> tuple[Invariant, ...]:
     """Return what must hold of profiles, whatever happens; no more than `most` nodes are in maintenance."""
     names = set(operators or ("operator",))
-    annotations = (cordon.MARK, WITHDRAWN, begun.ANNOTATION, passed.ANNOTATION, DATA_ANNOTATION)
+    annotations = (cordon.MARK, cordon.BACKUP, WITHDRAWN, begun.ANNOTATION, passed.ANNOTATION, DATA_ANNOTATION)
     known = (*annotations, STATE_LABEL, "node.kubernetes.io/unschedulable:*", *ours)
     held: list[Invariant] = [
-        OnlyOurCordonsLifted(operator=names, owners=_owners),
+        OnlyOurCordonsLifted(operator=names, owners=cordon_owners),
         ForeignThingsUntouched(operator=names, ours=known),
     ]
     if most is not None:

@@ -19,7 +19,7 @@ import msgspec
 
 from haulout.drain import cordon
 from haulout.drain.cordon import BadMark
-from haulout.kube.objects import Condition, Node, Taint
+from haulout.kube.objects import Condition, Node
 
 STATE_LABEL = "cloud.sap/maintenance-state"
 IN_MAINTENANCE: Literal["in-maintenance"] = "in-maintenance"
@@ -27,7 +27,7 @@ TRANSITIONS = "haulout.dev/transitions"  # an annotation: what a profile has beg
 ORDER_PREFIX = "NodeMaintenance/"  # of owners of a cordon
 DELETED_BY = "Kubernikus/delete-node"  # the owner of a cordon
 SHUT_DOWN_BY = "ESX"  # the owner of a cordon
-DRAIN_TAINT = Taint(key="medik8s.io/drain", effect="NoSchedule")
+DRAIN_TAINT = cordon.DRAIN_TAINT
 
 DOWN_AFTER = timedelta(minutes=1)
 _JOINS_WITHIN = timedelta(seconds=10)  # of its creation, a kubelet says for the first time that it is not ready
@@ -54,7 +54,7 @@ def is_away(node: Node, now: datetime) -> bool:
 def is_taken(node: Node) -> bool:
     """Tell whether somebody has taken a node out of service."""
     is_ordered = bool(orders_of(node)) or is_to_be_deleted(node) or is_shut_down(node)
-    return is_in_maintenance(node) or is_ordered or _has_drain_taint(node)
+    return is_in_maintenance(node) or is_ordered or cordon.has_drain_taint(node)
 
 
 def is_taken_by(cause: Cause, node: Node) -> bool:
@@ -62,7 +62,7 @@ def is_taken_by(cause: Cause, node: Node) -> bool:
     if cause is Cause.PROFILES:
         return node.metadata.labels.get(STATE_LABEL) == IN_MAINTENANCE or TRANSITIONS in node.metadata.annotations
     # A mark that cannot be read may be anybody's.
-    return bool(orders_of(node)) or _has_drain_taint(node) or _has_bad_mark(node)
+    return bool(orders_of(node)) or cordon.has_drain_taint(node) or _has_bad_mark(node)
 
 
 def is_in_maintenance(node: Node) -> bool:
@@ -89,8 +89,6 @@ def is_shut_down(node: Node) -> bool:
 
 
 def _owners(node: Node) -> tuple[str, ...]:
-    if cordon.MARK not in node.metadata.annotations:
-        return ()
     try:
         mark = cordon.cordon_of(node)
     except BadMark:
@@ -140,7 +138,7 @@ def why(node: Node, now: datetime) -> str:
         reasons.append("to be deleted, by label cloud.sap/delete-node")
     if is_shut_down(node):
         reasons.append("shut down for its ESX host")
-    if not reasons and _has_drain_taint(node):
+    if not reasons and cordon.has_drain_taint(node):
         reasons.append(f"taint {DRAIN_TAINT.key}")
     if since := down_since(node, now):
         reasons.append(f"down since {since:%Y-%m-%d %H:%M:%S} UTC")
@@ -155,8 +153,9 @@ def may_be_back(old: Node, new: Node | None) -> bool:
 def _standing(node: Node) -> object:
     """Return what decides whether a node counts."""
     annotations = node.metadata.annotations
-    marks = annotations.get(cordon.MARK), annotations.get(TRANSITIONS), node.metadata.labels.get(STATE_LABEL)
-    return node.uid, marks, _has_drain_taint(node), _is_ready(node)
+    marks = tuple(map(annotations.get, (cordon.MARK, cordon.BACKUP, TRANSITIONS)))
+    state = node.metadata.labels.get(STATE_LABEL)
+    return node.uid, marks, state, node.spec.unschedulable, cordon.has_drain_taint(node), _is_ready(node)
 
 
 def _is_ready(node: Node) -> bool:
@@ -166,10 +165,6 @@ def _is_ready(node: Node) -> bool:
 
 def _ready(node: Node) -> Condition | None:
     return next((it for it in node.status.conditions if it.type == "Ready"), None)
-
-
-def _has_drain_taint(node: Node) -> bool:
-    return any((it.key, it.effect) == (DRAIN_TAINT.key, DRAIN_TAINT.effect) for it in node.spec.taints)
 
 
 def _has_bad_mark(node: Node) -> bool:

@@ -9,14 +9,24 @@ else has changed meanwhile.
 
 The mark is an annotation on the node: all owners of the cordon with what each of them wishes, and how each thing that
 any of them wishes was before the first one came. What was there before stays after the last one has left: a node that a
-person had cordoned stays cordoned, and so do their taints and labels. Nothing about it is kept anywhere else.
+person had cordoned stays cordoned, and so do their taints and labels.
 
 A person is no owner. What they do by hand counts as how the node was before: who cordons a node that is held finds it
 cordoned when its holders have left, and who takes that back finds it free then (`cordon_by_hand`, `uncordon_by_hand`).
+A node that has our mark and is schedulable was uncordoned by somebody, for instance with `kubectl uncordon`: its owners
+cordon it again, and it is schedulable after the last of them has left.
+
+People edit annotations. Every write of the mark writes the same text into a second annotation, the backup. If the mark
+was removed, emptied or overwritten, the backup counts, as long as the node is still cordoned. What is missing in
+`before` of things that an owner has requested is ours, not how the node was before. So is the cordon of a node that has
+neither annotation and is tainted for a NodeMaintenance. An owner that keeps a copy of its own passes it as `before`,
+for a node that has lost both annotations.
+
+A mark without a backup is one of an earlier version: it counts as it is.
 """
 
 from collections.abc import Collection, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
@@ -24,6 +34,10 @@ from haulout.errors import HauloutError
 from haulout.kube.objects import Base, Node, RawObject, Taint
 
 MARK = "haulout.dev/cordon"
+BACKUP = "haulout.dev/cordon-backup"
+DRAIN_TAINT = Taint(key="medik8s.io/drain", effect="NoSchedule")
+EXCLUDE_LABEL = "remediation.medik8s.io/exclude-from-remediation"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _OF_THE_UNSCHEDULABLE = "node.kubernetes.io/unschedulable:NoSchedule"  # kept by the node lifecycle controller
 
 
@@ -38,11 +52,14 @@ class Wishes(Base, frozen=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+NOTHING = Wishes()
+
+
 class Hold(Base, frozen=True):
     """One owner's part in a cordon."""
 
     since: datetime
-    wishes: Wishes = Wishes()
+    wishes: Wishes = NOTHING
 
 
 class Before(Base, frozen=True, omit_defaults=False):
@@ -61,43 +78,169 @@ class Cordon(Base, frozen=True):
 
 
 def cordon_of(node: Node) -> Cordon | None:
-    """Return our mark on a node; None if there is none."""
-    raw = node.metadata.annotations.get(MARK)
-    if raw is None:
+    """Return who keeps a node cordoned, and how it was before; None if nobody does. Raise `BadMark` if nobody knows.
+
+    The mark counts, or else the backup.
+    """
+    annotations = node.metadata.annotations
+    if MARK not in annotations and BACKUP not in annotations:
         return None
     try:
-        return msgspec.json.decode(raw, type=Cordon)
+        mark = _decoded(annotations.get(MARK))
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
-        problem = f"annotation {MARK} of node {node.name} is not what was written there ({error})"
-        raise BadMark(f"{problem}; remove it, and uncordon the node by hand when its maintenance is over") from None
+        mark = _backup(node)
+        if mark is None:
+            problem = f"annotation {MARK} of node {node.name} is not what was written there ({error})"
+            raise BadMark(f"{problem}; remove it, and uncordon the node by hand when its maintenance is over") from None
+    backup = _backup(node)
+    mark = _merged(mark, backup) if mark and backup else mark or backup
+    if mark is None or node.spec.unschedulable:
+        return mark
+    return msgspec.structs.replace(mark, before=_as_before(mark.before, unschedulable=False))
 
 
-def acquire(node: Node, owner: str, wishes: Wishes, *, now: datetime, adopting: bool = False) -> RawObject | None:
+def acquire(
+    node: Node,
+    owner: str,
+    wishes: Wishes,
+    *,
+    now: datetime,
+    adopting: bool = False,
+    before: Before | None = None,
+) -> RawObject | None:
     """Return the change that makes `owner` one of those who keep the node cordoned, with what it wishes.
 
     With `adopting`, what `owner` wishes and is there already was done in its name by somebody who leaves no mark: it
-    goes when `owner` goes.
+    goes when `owner` goes. `before` is the owner's copy of how the node was; it counts if the node does not say that.
     """
-    mark = cordon_of(node)
-    if mark is None:
-        before = _without(wishes) if adopting else Before(unschedulable=node.spec.unschedulable)
-        mark = Cordon(before=before)
+    mark = _mark(node, before) or Cordon(before=_unmarked(node, wishes, adopting=adopting))
     known = mark.owners.get(owner)
     hold = Hold(since=now if known is None else known.since, wishes=wishes)
-    grown = Cordon(owners={**mark.owners, owner: hold}, before=_noted(mark.before, node, wishes))
+    grown = Cordon(owners={**mark.owners, owner: hold}, before=_completed(mark, node, wishes))
     return _change(node, grown)
 
 
-def release(node: Node, owner: str) -> RawObject | None:
-    """Return the change that takes `owner` from those who keep the node cordoned; the last one restores the node."""
-    mark = cordon_of(node)
-    if mark is None or owner not in mark.owners:
+def release(node: Node, owner: str, *, wishes: Wishes = NOTHING, before: Before | None = None) -> RawObject | None:
+    """Return the change that takes `owner` from those who keep the node cordoned; the last one restores the node.
+
+    With `before`, somebody has removed `owner` from the mark: then this is how the node was, as far as the mark does
+    not say it, and `wishes` is what `owner` has put there.
+    """
+    mark = _mark(node, before)
+    if mark is None or (before is None and owner not in mark.owners):
         return None
+    hold = mark.owners.get(owner) or Hold(since=_EPOCH)
+    let_go = Wishes(taints=(*hold.wishes.taints, *wishes.taints), labels={**wishes.labels, **hold.wishes.labels})
+    held = Cordon(owners={**mark.owners, owner: msgspec.structs.replace(hold, wishes=let_go)}, before=mark.before)
     left = {name: hold for name, hold in mark.owners.items() if name != owner}
-    return _change(node, Cordon(owners=left, before=mark.before), let_go=mark.owners[owner].wishes)
+    return _change(node, Cordon(owners=left, before=_completed(held, node, NOTHING)), let_go=let_go)
 
 
-def _without(wishes: Wishes) -> Before:
+def repaired(node: Node, owners: Collection[str]) -> RawObject | None:
+    """Return the change that writes mark and backup of a cordoned node again, where one was lost or edited.
+
+    None: nothing is lost, or the node is schedulable, or none of `owners` has a part in its cordon.
+    """
+    mark = cordon_of(node)
+    if mark is None or not node.spec.unschedulable or mark.owners.keys().isdisjoint(owners):
+        return None
+    return _change(node, mark)
+
+
+def before_of(node: Node, wishes: Wishes) -> Before:
+    """Return how a node is before an owner with these wishes acquires it. Raise `BadMark` if nobody knows."""
+    return _completed(cordon_of(node) or Cordon(before=_unmarked(node, wishes)), node, wishes)
+
+
+def tampering(node: Node, wishes: Wishes) -> list[str]:
+    """Return what somebody has changed about a node that an owner with these wishes holds, in words."""
+    found = [how] if (how := damage(node)) else []
+    if not node.spec.unschedulable:
+        found.append("the node was uncordoned")
+    present = {_name(taint) for taint in node.spec.taints}
+    found += [f"taint {it.key} was removed" for it in wishes.taints if _name(it) not in present]
+    labels = node.metadata.labels
+    return found + [f"label {key} was changed" for key, value in wishes.labels.items() if labels.get(key) != value]
+
+
+def _merged(mark: Cordon, backup: Cordon) -> Cordon:
+    """Return a mark completed by its backup, if that is about the same hold of the node.
+
+    Both are always written together, and taints and labels of before never change while a node is held: an owner that
+    is missing, and another taint or label, was edited by somebody. That the node was cordoned before may be edited.
+    """
+    if not any(name in mark.owners and mark.owners[name].since == hold.since for name, hold in backup.owners.items()):
+        return mark  # an earlier version has written this mark, and left a backup of another time
+    before = _filled(_as_before(backup.before, unschedulable=mark.before.unschedulable), mark.before)
+    return Cordon(owners={**backup.owners, **mark.owners}, before=before)
+
+
+def _filled(before: Before, more: Before) -> Before:
+    """Return how a node was, with the taints and labels that only `more` knows of."""
+    taints, labels = {**more.taints, **before.taints}, {**more.labels, **before.labels}
+    return Before(unschedulable=before.unschedulable, taints=taints, labels=labels)
+
+
+def damage(node: Node) -> str:
+    """Return what somebody has done to the mark of a node that is held, in words; empty if it can be read."""
+    raw = node.metadata.annotations.get(MARK)
+    if raw is None:
+        return f"annotation {MARK} was removed"
+    try:
+        return "" if _decoded(raw) else f"annotation {MARK} was emptied"
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return f"annotation {MARK} was overwritten"
+
+
+def has_drain_taint(node: Node) -> bool:
+    """Tell whether a node has the taint of NodeMaintenances."""
+    return any((it.key, it.effect) == (DRAIN_TAINT.key, DRAIN_TAINT.effect) for it in node.spec.taints)
+
+
+def _mark(node: Node, before: Before | None) -> Cordon | None:
+    """Return the mark, completed by the copy of an owner; if it is lost, one without owners that says the same."""
+    if before is None:
+        return cordon_of(node)
+    try:
+        mark = cordon_of(node)
+    except BadMark:
+        mark = None
+    if mark is None:
+        return Cordon(before=before)
+    return msgspec.structs.replace(mark, before=_filled(mark.before, before))
+
+
+def _decoded(raw: str | None) -> Cordon | None:
+    """Return a mark; None if it has no owners, since we write none without."""
+    mark = Cordon() if raw is None else msgspec.json.decode(raw, type=Cordon)
+    return mark if mark.owners else None
+
+
+def _backup(node: Node) -> Cordon | None:
+    """Return the mark by its backup; None if there is none that counts.
+
+    An earlier version, which knows of no backup, releases a node and leaves it behind: a node that is schedulable and
+    has no mark is held by nobody.
+    """
+    if not node.spec.unschedulable:
+        return None
+    try:
+        return _decoded(node.metadata.annotations.get(BACKUP))
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return None
+
+
+def _unmarked(node: Node, wishes: Wishes, *, adopting: bool = False) -> Before:
+    """Return how a node without a mark was before: as it is, unless it carries what an owner with these wishes did."""
+    is_ours = DRAIN_TAINT in wishes.taints and has_drain_taint(node) and node.spec.unschedulable
+    if not adopting and not is_ours:
+        return Before(unschedulable=node.spec.unschedulable)
+    ours, here = untouched(wishes), node.metadata.labels
+    others = {key: here[key] for key, value in wishes.labels.items() if here.get(key, value) != value}
+    return msgspec.structs.replace(ours, labels={**ours.labels, **others})
+
+
+def untouched(wishes: Wishes) -> Before:
     """Return how a node was that nobody had cordoned, and that had nothing of what is wished."""
     return Before(taints={_name(it): False for it in wishes.taints}, labels=dict.fromkeys(wishes.labels))
 
@@ -122,7 +265,7 @@ def uncordon_by_hand(node: Node, *, without: Collection[str] = ()) -> RawObject 
 
 def forget(node: Node) -> RawObject:
     """Return the change that uncordons a node and takes our mark off, whatever that says; taints and labels stay."""
-    metadata = {"annotations": {MARK: None}, "uid": node.uid, "resourceVersion": node.resource_version}
+    metadata = {"annotations": {MARK: None, BACKUP: None}, "uid": node.uid, "resourceVersion": node.resource_version}
     return {"metadata": metadata, "spec": {"unschedulable": None}}
 
 
@@ -130,16 +273,21 @@ def _as_before(before: Before, *, unschedulable: bool) -> Before:
     return msgspec.structs.replace(before, unschedulable=unschedulable)
 
 
-def _noted(before: Before, node: Node, wishes: Wishes) -> Before:
-    """Add how the node is now in what nobody has wished before."""
-    here = {_name(taint) for taint in node.spec.taints}
-    taints = {_name(taint): _name(taint) in here for taint in wishes.taints}
-    labels = {key: node.metadata.labels.get(key) for key in wishes.labels}
-    return Before(
-        unschedulable=before.unschedulable,
-        taints={**taints, **before.taints},
-        labels={**labels, **before.labels},
-    )
+def _completed(mark: Cordon, node: Node, wishes: Wishes) -> Before:
+    """Return how the node was in all that is wished: as the mark says, or as it is now in what nobody has wished yet.
+
+    What an owner has wished before and the mark says nothing about is ours: somebody has edited the mark.
+    """
+    known, here = mark.before, {_name(taint) for taint in node.spec.taints}
+    taints = {_name(it): _name(it) in here for it in wishes.taints}
+    labels: dict[str, str | None] = {key: node.metadata.labels.get(key) for key in wishes.labels}
+    for hold in mark.owners.values():
+        ours = untouched(hold.wishes)
+        taints, labels = {**taints, **ours.taints}, {**labels, **ours.labels}
+    taints |= known.taints
+    if _OF_THE_UNSCHEDULABLE in taints and not known.unschedulable:
+        taints[_OF_THE_UNSCHEDULABLE] = False
+    return Before(unschedulable=known.unschedulable, taints=taints, labels={**labels, **known.labels})
 
 
 def _change(node: Node, mark: Cordon, *, let_go: Wishes | None = None) -> RawObject | None:
@@ -157,8 +305,8 @@ def _change(node: Node, mark: Cordon, *, let_go: Wishes | None = None) -> RawObj
     metadata: RawObject = {}
     if changed := {key: value for key, value in labels.items() if node.metadata.labels.get(key) != value}:
         metadata["labels"] = changed
-    if node.metadata.annotations.get(MARK) != written:
-        metadata["annotations"] = {MARK: written}
+    if outdated := [it for it in (MARK, BACKUP) if node.metadata.annotations.get(it) != written]:
+        metadata["annotations"] = dict.fromkeys(outdated, written)
     if not spec and not metadata:
         return None
     metadata |= {"uid": node.uid, "resourceVersion": node.resource_version}

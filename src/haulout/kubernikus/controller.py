@@ -15,7 +15,7 @@ from functools import partial
 
 from haulout.budget.away import is_away
 from haulout.drain import leaving
-from haulout.drain.cordon import MARK
+from haulout.drain.cordon import BACKUP, MARK
 from haulout.drain.evictionrequests import Owner
 from haulout.drain.keeper import Drains
 from haulout.drain.ladder import Rung
@@ -228,7 +228,7 @@ def _counts(node: Node) -> object:
         node.metadata.deletion_timestamp,
         labels.get(NEEDS_UPDATE),
         is_ordered(node),
-        *map(annotations.get, (MARK, SERVER, hold.ANNOTATION, DRAIN_RULES)),
+        *map(annotations.get, (MARK, BACKUP, SERVER, hold.ANNOTATION, DRAIN_RULES)),
         node.spec,
         node.status.node_info,
     )

@@ -47,7 +47,7 @@ class Teller:
 
     def restores(self, node: Node) -> None:
         """Tell that somebody undid what was done."""
-        why = f"it was uncordoned though label {DELETE_NODE} orders that it goes; it is cordoned again"
+        why = f"its cordon was undone though label {DELETE_NODE} orders that it goes; it is cordoned again"
         self._tell(self._orders, node, Told("CordonRestored", why, is_bad=True))
 
     def gives_back(self, node: Node) -> str:

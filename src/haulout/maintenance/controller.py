@@ -39,7 +39,16 @@ from haulout.maintenance.decision import NEVER, decide
 from haulout.maintenance.pacing import StatusPace
 from haulout.maintenance.performing import Performer
 from haulout.maintenance.recording import Recorder
-from haulout.maintenance.resource import NODE_MAINTENANCES, ConditionType, NodeMaintenance, Phase, Status
+from haulout.maintenance.resource import (
+    FINALIZER,
+    NODE_MAINTENANCES,
+    ConditionType,
+    NodeMaintenance,
+    OrderMetadata,
+    Phase,
+    Spec,
+    Status,
+)
 from haulout.maintenance.restlessness import Restlessness
 from haulout.maintenance.seen import Decision, Seen, Stray
 from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us
@@ -54,6 +63,7 @@ _MOST_CONFLICTS = 5  # before the others are left alone for a while
 _TOLD_WITHIN = timedelta(seconds=10)
 _BACKOFF = Backoff(limit=timedelta(seconds=45))  # what was forbidden may be allowed now, and nobody tells us
 _RETRIED_WITHIN = timedelta(minutes=1)  # after a failure
+ORPHANS_RELEASED_AFTER = timedelta(minutes=5)  # nodes held for a maintenance that does not exist
 _WORKERS = 64  # a maintenance that stops a drain waits for its answers
 
 
@@ -117,6 +127,7 @@ class Controller:
         self._pace = StatusPace(client.clock)
         self._untold: set[str] = set()  # of which the last status could not be written
         self._restlessness = Restlessness(client.clock)
+        self._orphaned_at: dict[str, float] = {}  # by maintenance: since when we know that it left a node behind
         self._is_handing_over = asyncio.Event()
 
     async def run(self) -> None:
@@ -225,8 +236,8 @@ class Controller:
     async def _work(self, name: str) -> datetime | None:
         maintenance = self._sight.maintenances.get(name)
         if maintenance is None:
-            await self._forget(name)
-            return None
+            return await self._forget(name)
+        self._orphaned_at.pop(name, None)
         if pauses_until := self._restlessness.pauses_until(name):
             log.warning("NodeMaintenance %s changes again and again; it is left alone for a while", name)
             return pauses_until
@@ -327,8 +338,11 @@ class Controller:
         others = [it for it in self._sight.nodes_held_by(maintenance.name) if it.name != maintenance.node]
         return tuple([Stray(node=it, lease=await self._sight.lease(it.name)) for it in others])
 
-    async def _forget(self, name: str) -> None:
-        """Stop what is done for a maintenance that is gone; give back what came late, tell of what else is left."""
+    async def _forget(self, name: str) -> datetime | None:
+        """Stop what is done for a maintenance that is gone, and give back what came late; return when to look again.
+
+        What else it left is told of at once, and given back after a while: somebody may work on the node.
+        """
         await self._drains.stop(name)
         self._untold.discard(name)
         self._restlessness.forget(name)
@@ -339,10 +353,19 @@ class Controller:
         self._teller.forget(name)
         if (over := self._sight.over(name)) is not None:
             await self._clear_away(over)
-            return
-        for node in self._sight.nodes_held_by(name):
-            if await self._is_orphan(node, name):
-                self._teller.orphaned(node, name)
+            return None
+        held = [it for it in self._sight.nodes_held_by(name) if await self._is_orphan(it, name)]
+        if not held:
+            self._orphaned_at.pop(name, None)
+            return None
+        since = self._orphaned_at.setdefault(name, self._clock.monotonic())
+        left = ORPHANS_RELEASED_AFTER - timedelta(seconds=self._clock.monotonic() - since)
+        for node in held:
+            if left > timedelta():
+                self._teller.orphaned(node, name, released_in=ORPHANS_RELEASED_AFTER)
+            else:
+                await self._clear_away(_gone(name, node, self._clock.now()))
+        return self._clock.now() + max(left, _RETRIED_WITHIN)
 
     async def _clear_away(self, maintenance: NodeMaintenance) -> None:
         """Give back what was taken for a maintenance that was over by then."""
@@ -433,6 +456,12 @@ class Controller:
 
 def _order(maintenance: NodeMaintenance) -> Order:
     return Order(maintenance.metadata.creation_timestamp or NEVER, maintenance.name, maintenance.node)
+
+
+def _gone(name: str, node: Node, now: datetime) -> NodeMaintenance:
+    """Return a maintenance that does not exist any more, as it would be at its end."""
+    metadata = OrderMetadata(name=name, finalizers=(FINALIZER,), deletion_timestamp=now)
+    return NodeMaintenance(metadata=metadata, spec=Spec(node_name=node.name))
 
 
 def _may_wait_for_room(maintenance: NodeMaintenance) -> bool:

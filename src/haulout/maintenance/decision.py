@@ -9,6 +9,8 @@ process: whoever takes over sees what there is and decides the same. In this ord
 
     finalizer → look at the pods → first status → hold → budget → lease → cordon, taints, label → conditions → drain
 
+(the status says how the node was before the node is changed)
+
 and back, once the object is deleted: stop the drain → give back what is ours on the node → lease → finalizer.
 """
 
@@ -25,15 +27,19 @@ from haulout.drain.progress import Ending
 from haulout.errors import PolicyError
 from haulout.kinds.hold import holding
 from haulout.kube.locks import Standing
-from haulout.kube.objects import Node
+from haulout.kube.objects import Node, RawObject
 from haulout.maintenance.holding import (
     WISHES,
     adopted,
+    counts_copy,
     is_adoptable,
+    is_mark_lost,
     is_ours_to_release,
     is_wanted_by,
+    kept_before,
     let_go,
     let_go_of_strays,
+    node_before,
     owner_name,
     owners,
     publish,
@@ -46,6 +52,7 @@ from haulout.maintenance.steps import (
     BeginDrain,
     ChangePolicy,
     Hold,
+    RecordNode,
     ReleaseLease,
     RemoveFinalizer,
     StartDrain,
@@ -170,6 +177,8 @@ def _go_on(seen: Seen, node: Node, policy: Policy, failure: Failure | None) -> D
     if failure is not None and failure.cause is Cause.LEASE_LOST:
         stopped = None if seen.drain is None else Decision(step=StopDrain())
         return stopped or let_go(seen, node) or Decision(failure=failure)
+    if is_mark_lost(seen.maintenance, node) and _first_rival(seen) is None:
+        return _about_a_lost_mark(seen, node)
     if failure is not None and failure.cause is Cause.POLICY_INVALID:
         if seen.drain is not None:
             return Decision(step=StopDrain())
@@ -201,7 +210,7 @@ def _about_the_drain(seen: Seen, node: Node, policy: Policy, failure: Failure | 
 
 def _about_others(seen: Seen, node: Node) -> Decision | None:
     """Wait while an older maintenance of the same node is there; hold the node with it, so that none gives it back."""
-    first = min((it for it in seen.rivals if _is_before(it, seen.maintenance)), default=None, key=_age)
+    first = _first_rival(seen)
     if first is None:
         return None
     if _is_under_way(seen.drain):
@@ -209,8 +218,10 @@ def _about_others(seen: Seen, node: Node) -> Decision | None:
     holders = owners(node)
     if owner_name(first) in holders:
         change = cordon.acquire(node, owner_name(seen.maintenance), WISHES, now=seen.now)
+        if change is not None and owner_name(seen.maintenance) in holders:
+            return Decision(step=Hold(change, is_first=False, tampering=_tampering(node)))
         if change is not None:
-            return Decision(step=Hold(change, is_first=owner_name(seen.maintenance) not in holders))
+            return _taken(seen, change)
     # One that has failed counts as well: it may hold the node, and goes on as soon as somebody edits it.
     how = ", which has failed" if first.status.phase == Phase.FAILED else ""
     problem = f"node {node.name} is already in maintenance by NodeMaintenance {first.name}{how}"
@@ -307,15 +318,42 @@ def _about_the_node(seen: Seen, node: Node) -> Decision | None:
         again_at = seen.now + OBJECTION_LOOKED_AT_EVERY
         waiting = Decision(problem=seen.objection, waits_for="the control plane", wakes_at=again_at)
         return publish(seen, node, Stage.PLANNED) or waiting
-    change = cordon.acquire(node, owner, WISHES, now=seen.now)
+    before = kept_before(seen.maintenance) if counts_copy(seen.maintenance, node) else None
+    change = cordon.acquire(node, owner, WISHES, now=seen.now, before=before)
     if change is None:
         return None
-    if not is_first and seen.restored_at is not None:
+    return _taken(seen, change) if is_first else _taken_again(seen, node, change)
+
+
+def _about_a_lost_mark(seen: Seen, node: Node) -> Decision:
+    """Hold a node again from whose mark somebody has removed us, and restore how it was before from the status."""
+    before = kept_before(seen.maintenance)
+    change = cordon.acquire(node, owner_name(seen.maintenance), WISHES, now=seen.now, before=before)
+    if change is None:
+        raise RuntimeError(f"node {node.name} has lost its mark, and has it")
+    return _taken_again(seen, node, change)
+
+
+def _taken(seen: Seen, change: RawObject) -> Decision:
+    """Hold a node for the first time, once the status says how it was: the mark may be removed right after."""
+    before = node_before(seen)
+    if before is not None and before != seen.maintenance.status.node_before:
+        return Decision(step=RecordNode(before))
+    return Decision(step=Hold(change, is_first=True))
+
+
+def _taken_again(seen: Seen, node: Node, change: RawObject) -> Decision:
+    """Hold a node again, but not again and again."""
+    if seen.restored_at is not None:
         again_at = seen.restored_at + RESTORED_AT_MOST_EVERY
         if seen.restored_at <= seen.now < again_at:  # what was later than now was by a clock that was set since
             problem = f"somebody keeps undoing what this maintenance did to node {node.name}"
             return Decision(problem=problem, waits_for="whoever does that", wakes_at=again_at)
-    return Decision(step=Hold(change, is_first))
+    return Decision(step=Hold(change, is_first=False, tampering=_tampering(node)))
+
+
+def _tampering(node: Node) -> str:
+    return ", ".join(cordon.tampering(node, WISHES))
 
 
 def _about_the_pods(seen: Seen, failure: Failure | None) -> Decision:
@@ -402,6 +440,11 @@ def _failed(seen: Seen, cause: Cause, text: str) -> Decision:
     if seen.drain is not None:
         return Decision(step=StopDrain())
     return Decision(failure=Failure(cause, text))
+
+
+def _first_rival(seen: Seen) -> NodeMaintenance | None:
+    """Return the oldest of the maintenances of the same node that come before this one."""
+    return min((it for it in seen.rivals if _is_before(it, seen.maintenance)), default=None, key=_age)
 
 
 def _is_before(other: NodeMaintenance, maintenance: NodeMaintenance) -> bool:

@@ -2,23 +2,27 @@
 
 A node that the object does not name any more, since somebody changed it, is given back like one whose maintenance is
 over. What the Node Maintenance Operator has begun is taken over as if we had begun it.
+
+How the node was before is kept in two places: in the mark on the node, and in the status of the NodeMaintenance. The
+status is written first. It follows the mark. If somebody removes the maintenance from the mark, the node still carries
+its taint or its label, and the status says how the node was.
 """
 
 from collections.abc import Iterable
 
 from haulout.budget import away
 from haulout.drain import cordon
-from haulout.drain.cordon import Wishes
+from haulout.drain.cordon import BadMark, Before, Wishes
 from haulout.drain.lifecycle import Stage, published
 from haulout.kube.objects import Lease, Node, Taint
 from haulout.maintenance.lease import HOLDER
-from haulout.maintenance.resource import NodeMaintenance
+from haulout.maintenance.resource import ConditionType, NodeBefore, NodeMaintenance
 from haulout.maintenance.seen import Decision, Seen
 from haulout.maintenance.steps import Hold, Publish, Release, ReleaseLease, StopDrain
 
 OWNER_PREFIX = away.ORDER_PREFIX
 DRAIN_TAINT = away.DRAIN_TAINT
-EXCLUDE_LABEL = "remediation.medik8s.io/exclude-from-remediation"
+EXCLUDE_LABEL = cordon.EXCLUDE_LABEL
 WISHES = Wishes(
     taints=(Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"), DRAIN_TAINT),
     labels={EXCLUDE_LABEL: "true"},
@@ -34,9 +38,10 @@ def owner_name(maintenance: NodeMaintenance) -> str:
 def is_adoptable(maintenance: NodeMaintenance, node: Node) -> bool:
     """Tell whether the Node Maintenance Operator, which leaves no mark, has put this node into this maintenance."""
     status = maintenance.status
-    if cordon.MARK in node.metadata.annotations or not status.phase or status.conditions:
+    marks = {cordon.MARK, cordon.BACKUP} & node.metadata.annotations.keys()
+    if marks or not status.phase or status.conditions:
         return False
-    return any((it.key, it.effect) == (DRAIN_TAINT.key, DRAIN_TAINT.effect) for it in node.spec.taints)
+    return cordon.has_drain_taint(node)
 
 
 def adopted(seen: Seen, node: Node) -> Decision:
@@ -47,14 +52,74 @@ def adopted(seen: Seen, node: Node) -> Decision:
     return Decision(step=Hold(change, is_first=True))
 
 
+def node_before(seen: Seen) -> NodeBefore | None:
+    """Return what the status is to say of how the node was before."""
+    said, node = seen.maintenance.status.node_before, seen.node
+    if node is None or counts_copy(seen.maintenance, node):
+        return said
+    try:
+        before = cordon.before_of(node, WISHES)
+    except BadMark:
+        return said
+    taints = tuple(sorted(name for name, was_there in before.taints.items() if was_there))
+    labels = {key: value for key, value in before.labels.items() if value is not None}
+    return NodeBefore(uid=node.uid, unschedulable=before.unschedulable, taints=taints, labels=labels)
+
+
+def is_mark_lost(maintenance: NodeMaintenance, node: Node) -> bool:
+    """Tell whether somebody has removed this maintenance from the mark on a node that it holds.
+
+    The status says that it has held the node, and what it has put onto the node says that it did not let go since.
+    """
+    copy = maintenance.status.node_before
+    if not _was_cordoned(maintenance) or (copy is not None and copy.uid != node.uid) or _has_orders(node):
+        return False
+    is_labelled = EXCLUDE_LABEL in node.metadata.labels and copy is not None and EXCLUDE_LABEL not in copy.labels
+    return node.spec.unschedulable and (cordon.has_drain_taint(node) or is_labelled)
+
+
+def counts_copy(maintenance: NodeMaintenance, node: Node) -> bool:
+    """Tell whether the status says better than the node how that was before: it may have lost its mark."""
+    copy = maintenance.status.node_before
+    if copy is None or copy.uid != node.uid or _has_orders(node):
+        return False
+    return _was_cordoned(maintenance) or (node.spec.unschedulable and cordon.has_drain_taint(node))
+
+
+def _was_cordoned(maintenance: NodeMaintenance) -> bool:
+    cordoned = maintenance.status.condition(ConditionType.CORDONED)
+    return cordoned is not None and cordoned.status == "True"
+
+
+def _has_orders(node: Node) -> bool:
+    """Tell whether any maintenance has the node by the mark on it."""
+    try:
+        return any(it.startswith(OWNER_PREFIX) for it in owners(node))
+    except BadMark:
+        return False
+
+
+def kept_before(maintenance: NodeMaintenance) -> Before:
+    """Return how the node was by the status; without a copy there, our taint tells that all that we set is ours."""
+    copy, ours = maintenance.status.node_before, cordon.untouched(WISHES)
+    if copy is None:
+        return ours
+    return Before(
+        unschedulable=copy.unschedulable,
+        taints={name: name in copy.taints for name in ours.taints},
+        labels={key: copy.labels.get(key) for key in ours.labels},
+    )
+
+
 def let_go(seen: Seen, node: Node) -> Decision | None:
     """Return the next step on the way to a node that is not ours any more; None if there is none left."""
-    owner = owner_name(seen.maintenance)
-    is_shared = _others(node, owner) or is_wanted_by(seen.rivals)
+    owner, is_lost = owner_name(seen.maintenance), is_mark_lost(seen.maintenance, node)
+    is_shared = (not is_lost and _others(node, owner)) or is_wanted_by(seen.rivals)
     if not is_shared and (decision := publish(seen, node, Stage.OVER)):
         return decision
-    change = cordon.release(node, owner)
-    return None if change is None else Decision(step=Release(node.name, change))
+    before = kept_before(seen.maintenance) if is_lost else None
+    change = cordon.release(node, owner, wishes=WISHES, before=before)
+    return None if change is None else Decision(step=Release(node.name, change, cordon.damage(node)))
 
 
 def let_go_of_strays(seen: Seen) -> Decision | None:

@@ -8,6 +8,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 
+import msgspec
+
 from haulout.budget.room import Crowded, View
 from haulout.budget.slots import Slots
 from haulout.drain.evictionrequests import Owner
@@ -15,7 +17,7 @@ from haulout.drain.keeper import Drains
 from haulout.errors import Conflict, Forbidden, LockHeld, NotFound
 from haulout.kube import leases, locks, namespaces
 from haulout.kube.client import Client
-from haulout.kube.objects import Lease, Node, RawObject
+from haulout.kube.objects import Lease, Node
 from haulout.kube.patches import node_patch, strategic_patch
 from haulout.kube.resources import LEASES, NODES
 from haulout.maintenance import lease as node_lease
@@ -64,8 +66,11 @@ class Performer:
         match step:
             case steps.AddFinalizer() | steps.Accept() | steps.StartOver() | steps.RemoveFinalizer():
                 return await self._change_maintenance(step, seen)
-            case steps.Hold(change, is_first):
-                return await self._hold(seen, change, is_first=is_first)
+            case steps.RecordNode(before):
+                status = msgspec.structs.replace(seen.maintenance.status, node_before=before)
+                return await self.write_status(seen.maintenance, status)
+            case steps.Hold():
+                return await self._hold(seen, step)
             case steps.TakeLease():
                 return await self._take_lease(seen)
             case steps.ReleaseLease() | steps.Publish() | steps.Release():
@@ -128,9 +133,9 @@ class Performer:
 
     # The node and its lease
 
-    async def _hold(self, seen: Seen, change: RawObject, *, is_first: bool) -> NodeMaintenance:
+    async def _hold(self, seen: Seen, step: steps.Hold) -> NodeMaintenance:
         maintenance = seen.maintenance
-        if is_first:
+        if step.is_first:
             confirmed = await self._sight.confirmed(maintenance)
             if confirmed.is_leaving != maintenance.is_leaving:
                 return confirmed
@@ -138,10 +143,10 @@ class Performer:
             if not await self._has_slot(maintenance, _present(seen)):
                 return maintenance
             self._sight.note_over(maintenance)
-        node = self._sight.nodes.note(await self._client.patch(NODES, maintenance.node, node_patch(change)))
-        if not is_first:
+        node = self._sight.nodes.note(await self._client.patch(NODES, maintenance.node, node_patch(step.change)))
+        if step.tampering:
             self.restored_at[maintenance.name] = self._client.clock.now()
-            self._teller.restores(maintenance, node)
+            self._teller.restores(maintenance, node, step.tampering)
         return maintenance
 
     async def _has_slot(self, maintenance: NodeMaintenance, node: Node) -> bool:
@@ -162,9 +167,9 @@ class Performer:
                 await self._release_lease(lease)
             case steps.Publish():
                 await self._publish(seen.maintenance, step)
-            case steps.Release(name, change):
+            case steps.Release(name, change, tampering):
                 node = self._sight.nodes.note(await self._client.patch(NODES, name, node_patch(change)))
-                self._teller.gives_back(seen.maintenance, node)
+                self._teller.gives_back(seen.maintenance, node, tampering)
                 if self._view(seen.maintenance) is not None:
                     await self._slots.give_back(node)
 

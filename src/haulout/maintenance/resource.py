@@ -1,8 +1,8 @@
 """The NodeMaintenance resource: what people write, what they read, and the names that others rely on.
 
 Group, kind, fields and names are those of the Node Maintenance Operator, whose users' objects and scripts keep working.
-New are `spec.drain` and, in the status, `observedGeneration`, `conditions`, `blockers`, `drain`, `nextLook` and
-`phaseTransitions`. Nothing of what was there has another meaning.
+New are `spec.drain` and, in the status, `observedGeneration`, `conditions`, `blockers`, `drain`, `nextLook`,
+`phaseTransitions` and `nodeBefore`. Nothing of what was there has another meaning.
 
 As everywhere, a struct names what is read here; the schema of all of it is `nodemaintenances.yaml` beside this module.
 """
@@ -90,6 +90,19 @@ class PhaseTransition(Base, frozen=True):
     time: datetime | None = None
 
 
+class NodeBefore(Base, frozen=True):
+    """How the node was before the maintenance changed it: a copy of what the mark on the node says.
+
+    It names what was there, of the taints (`key:effect`) and labels that a maintenance sets. It is about one node: one
+    that was deleted and created again under the same name has another uid.
+    """
+
+    uid: str = ""
+    unschedulable: bool = False
+    taints: tuple[str, ...] = ()
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+
+
 class Status(Base, frozen=True):
     """How it stands. Zero and empty are not written, as ever."""
 
@@ -108,6 +121,7 @@ class Status(Base, frozen=True):
     blockers: tuple[StatusBlocker, ...] = ()
     drain: DrainStatus | None = None
     phase_transitions: tuple[PhaseTransition, ...] = ()  # the last ones, the newest last
+    node_before: NodeBefore | None = None
 
     def condition(self, kind: ConditionType) -> StatusCondition | None:
         """Return one of the conditions."""

@@ -243,7 +243,7 @@ def changed_for_us(old: Node | None, new: Node | None) -> bool:
 def _of_interest(node: Node) -> tuple[object, ...]:
     conditions = tuple((it.type, it.status) for it in node.status.conditions)
     metadata = node.metadata
-    annotations = tuple(map(metadata.annotations.get, (cordon.MARK, hold.ANNOTATION, DRAIN_RULES)))
+    annotations = tuple(map(metadata.annotations.get, (cordon.MARK, cordon.BACKUP, hold.ANNOTATION, DRAIN_RULES)))
     return node.uid, node.spec, metadata.labels, annotations, conditions
 
 

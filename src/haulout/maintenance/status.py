@@ -22,7 +22,7 @@ from haulout.kube.objects import RawObject
 from haulout.kube.patches import difference
 from haulout.maintenance import lease
 from haulout.maintenance.decision import LEASE_LOST
-from haulout.maintenance.holding import is_adoptable, owner_name
+from haulout.maintenance.holding import is_adoptable, is_mark_lost, node_before, owner_name
 from haulout.maintenance.resource import (
     ConditionType,
     DrainStatus,
@@ -79,6 +79,7 @@ def describe(seen: Seen, decision: Decision, *, error: str = "", lease_namespace
         blockers=(*_held(seen, decision), *_crowding(seen, decision), *map(_blocker, standing[:_MOST_BLOCKERS])),
         drain=said.drain if progress is None else _drain(seen, phase, progress),
         phase_transitions=transitions(said, phase, now=seen.now),
+        node_before=node_before(seen),
     )
     lasting_since = [it.since for it in standing if not it.blocker.is_progress]
     if seen.drain is not None and seen.drain.progress.trouble:
@@ -304,6 +305,8 @@ def _cordoned(seen: Seen) -> tuple[bool, str, str]:
     node = seen.node
     if node is None:
         return False, "NodeMissing", "there is no such node"
+    if is_mark_lost(seen.maintenance, node):
+        return True, "MarkLost", f"node {node.name} takes no new pods; {cordon.damage(node)}, and is written again"
     try:
         mark = cordon.cordon_of(node)
     except BadMark as error:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from haulout.drain.memory import Checkpoint
 from haulout.drain.policy import Policy
 from haulout.kube.objects import Lease, RawObject
+from haulout.maintenance.resource import NodeBefore
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +54,22 @@ class TakeLease:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordNode:
+    """Write into the status how the node is, before it is changed."""
+
+    before: NodeBefore
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
-    """Cordon, taint and label the node in our name; `is_first` if we did not hold it yet."""
+    """Cordon, taint and label the node in our name; `is_first` if we did not hold it yet.
+
+    `tampering` says what somebody has undone of it since.
+    """
 
     change: RawObject
     is_first: bool
+    tampering: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +83,11 @@ class Publish:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Give back what is ours on a node."""
+    """Give back what is ours on a node; `tampering` says what somebody has done to our mark on it."""
 
     node: str
     change: RawObject
+    tampering: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +111,7 @@ Step = (
     | BeginDrain
     | StopDrain
     | TakeLease
+    | RecordNode
     | Hold
     | Publish
     | Release

@@ -111,15 +111,18 @@ class Teller:
         )
         self._tell(maintenance, _Event("Warning", "ConditionsNotPublished", note, "Publish"))
 
-    def restores(self, maintenance: NodeMaintenance, node: Node) -> None:
+    def restores(self, maintenance: NodeMaintenance, node: Node, tampering: str) -> None:
         """Tell that somebody gave a node back that is in maintenance, and that it was taken again."""
-        note = f"node {node.name} was changed during its maintenance, and is cordoned and tainted again"
+        note = f"node {node.name} was changed during its maintenance ({tampering}), and is cordoned and tainted again"
         advice = f"to end the maintenance: kubectl delete nm {maintenance.name}"
         self._tell(maintenance, _Event("Warning", "CordonRestored", f"{note}; {advice}", "Cordon"))
-        self._log(maintenance, f"was undone by somebody, and holds node {node.name} again")
+        self._log(maintenance, f"was undone by somebody ({tampering}), and holds node {node.name} again")
 
-    def gives_back(self, maintenance: NodeMaintenance, node: Node) -> None:
-        """Tell what became of the node."""
+    def gives_back(self, maintenance: NodeMaintenance, node: Node, tampering: str = "") -> None:
+        """Tell what became of the node; `tampering` says what somebody has done to our mark on it."""
+        if tampering:
+            note = f"{tampering}; the node is restored by the copy that was kept of it"
+            self._about(node, _Event("Warning", "CordonMarkLost", note, "Release"))
         if node.spec.unschedulable:
             note = "the node stays cordoned: it was before its maintenance, or another one holds it"
             self._about(node, _Event("Normal", "CordonKept", note, "Release"))
@@ -133,12 +136,13 @@ class Teller:
         self._log(maintenance, "is over")
         self.forget(maintenance.name)
 
-    def orphaned(self, node: Node, name: str) -> None:
+    def orphaned(self, node: Node, name: str, *, released_in: timedelta) -> None:
         """Tell that a node is kept cordoned in the name of a maintenance that does not exist."""
         if not self._is_new(name, "orphaned", node.uid):
             return
         note = f"kept cordoned for NodeMaintenance {name}, which does not exist any more"
-        advice = f"if nobody works on it: haulout uncordon {node.name}"
+        minutes = released_in // timedelta(minutes=1)
+        advice = f"it is released in {minutes} minutes; to keep it: haulout cordon {node.name}"
         self._about(node, _Event("Warning", "OrphanedCordon", f"{note}; {advice}", "Report"))
         log.warning("node %s is %s; %s", node.name, note, advice, extra={"node": node.name})
 

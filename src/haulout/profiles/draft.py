@@ -9,7 +9,7 @@ profiles, and maintenances on a person's order, can hold one node, and a node th
 A node without any mark that is to be uncordoned is: that is what the file says, and who cordoned it left no word.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 
 from haulout.drain import cordon
-from haulout.drain.cordon import Wishes
+from haulout.drain.cordon import BadMark, Wishes
 from haulout.kube.objects import Node, RawObject, Taint
 from haulout.kube.patches import difference
 from haulout.profiles.plugin import Cordon, Effect, SetAnnotation, SetFinalizer, SetLabel, Uncordon
@@ -54,6 +54,13 @@ class Draft:
                 return self._uncordoned(owner)
         return self
 
+    def repaired(self, owners: Collection[str]) -> "Draft":
+        """Return it with the mark of the cordon that `owners` hold, if somebody has removed or edited that."""
+        try:
+            return self._patched(cordon.repaired(self.node, owners))
+        except BadMark:  # and no backup: whoever needs the mark says so
+            return self
+
     def labelled(self, labels: Mapping[str, str | None]) -> "Draft":
         """Return it with these labels; None takes one off."""
         return self._with_metadata(labels=_merged(self.node.metadata.labels, labels))
@@ -79,8 +86,7 @@ class Draft:
     def _uncordoned(self, owner: str) -> "Draft":
         if cordon.cordon_of(self.node) is not None:
             return self._patched(cordon.release(self.node, owner))
-        spec = msgspec.structs.replace(self.node.spec, unschedulable=False)
-        return replace(self, node=msgspec.structs.replace(self.node, spec=spec))
+        return self._patched(cordon.forget(self.node))
 
     def _patched(self, change: RawObject | None) -> "Draft":
         """Return it after a merge patch of `haulout.drain.cordon`."""

@@ -105,7 +105,8 @@ class _Walk:
         self.subject = subject
         self.profiles = profiles
         self.attached = attached.names
-        self.draft = Draft.of(subject.node, now=subject.now)
+        self.draft = Draft.of(subject.node, now=subject.now).repaired(_cordoning(subject))
+        self.tampering = "" if self.draft.node is subject.node else cordon.damage(subject.node)
         self.entries = dict(subject.entries)
         self.notified = dict(subject.notified)
         self.pending = {name: it for name, it in subject.pending.items() if it.is_of(subject.entries.get(name))}
@@ -502,6 +503,7 @@ class _Walk:
             topics=frozenset(self.topics),
             attached=self.attached,
             trace=self._trace(),
+            tampering=self.tampering,
             beside=tuple(it.current for name, it in self.entries.items() if self._is_of_others(name)),
         )
 
@@ -517,6 +519,12 @@ class _Walk:
     def _wakes_at(self) -> datetime | None:
         first, now = min(self.wakes, default=None), self.subject.now
         return first if first is None or first > now else later(now, _PATIENCE)
+
+
+def _cordoning(subject: Subject) -> frozenset[str]:
+    """Return as owners of a cordon the profiles that may hold one: those on their way to maintenance, or in it."""
+    begun = {name for name, it in subject.entries.items() if it.current != State.OPERATIONAL} | subject.pending.keys()
+    return frozenset(f"profile/{name}" for name in begun)
 
 
 def _continued(begun: Begun, transitions: tuple[Transition, ...]) -> Transition | None:

@@ -157,6 +157,8 @@ class Stepper:
         wrote = await self._performer.write_node(self._recorder.carried(sight, result))
         if result.claims:
             self._performer.use_up(sight.node.name)
+        if wrote and result.tampering:
+            self._teller.restores(sight.node, result.tampering)
         for report in result.reports:
             self._teller.tell(sight.node, report)
             self._pace.note(sight.node.name, report, self._clock.now())

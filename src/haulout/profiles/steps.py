@@ -124,6 +124,7 @@ class Result:
     topics: frozenset[str] = frozenset()
     attached: tuple[str, ...] = ()  # the profiles that the node has, in order; also those that are not configured
     trace: Trace = Trace.KEPT
+    tampering: str = ""  # what somebody has done to our mark on the node, which is written again
     beside: tuple[str, ...] = ()  # where profiles stand that others see to
 
     @property

@@ -140,6 +140,12 @@ class Teller:
 
     # What else happens
 
+    def restores(self, node: Node, tampering: str) -> None:
+        """Tell that somebody has removed or edited our mark on a node that a profile holds."""
+        note = f"the node was changed during its maintenance: {tampering}, and is written again"
+        self._record(node, "Warning", "CordonRestored", note)
+        log.warning("node %s: %s", node.name, note, extra={"node": node.name})
+
     def leaves(self, node: Node, pod: Pod, rung: Rung) -> None:
         """Tell that a pod is made to leave a node."""
         leaving.tell(self._about_pods, node, pod, rung)

@@ -10,15 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haulout.drain.cordon import (
+    BACKUP,
     MARK,
     BadMark,
     Cordon,
     Wishes,
     acquire,
+    before_of,
     cordon_by_hand,
     cordon_of,
     forget,
     release,
+    repaired,
+    tampering,
     uncordon_by_hand,
 )
 from haulout.kube.objects import Node, RawObject, Taint
@@ -163,7 +167,9 @@ def test_whoever_comes_and_goes_in_whatever_order_the_node_is_as_before(
 ) -> None:
     # Owners agree about a label's value: two that do not would write over each other for ever.
     agreed = {key: value for each in wishes for key, value in each.labels.items()}
-    before = a_node(unschedulable=unschedulable, taints=taints)
+    # Kubernetes' own taint comes and goes with the cordon; a cordon with the taint of NodeMaintenances is ours.
+    foreign = [it for it in taints if it != (DRAIN if unschedulable else UNSCHEDULABLE)]
+    before = a_node(unschedulable=unschedulable, taints=foreign)
     node = before
     for number, each in enumerate(wishes):
         wish = Wishes(taints=each.taints, labels={key: agreed[key] for key in each.labels})
@@ -269,3 +275,169 @@ def test_while_another_holds_a_node_the_taint_of_kubernetes_itself_stays() -> No
     assert left.spec.taints == (UNSCHEDULABLE,)
     assert acquire(left, "profile/os", Wishes(), now=NOW) is None
     assert after(left, release(left, "profile/os")) == node
+
+
+# What people do to our annotations
+
+
+def edited(node: Node, *, spec: RawObject | None = None, **annotations: str | None) -> Node:
+    """Return a node after somebody edited it: `mark` and `backup` are our annotations."""
+    keys = {"mark": MARK, "backup": BACKUP}
+    metadata = {"uid": "u1", "resourceVersion": "7", "annotations": {keys[it]: annotations[it] for it in annotations}}
+    return after(node, {"metadata": metadata, "spec": spec or {}})
+
+
+def marked(**fields: Any) -> str:
+    """Return the text of a mark, with these members in place of what belongs there."""
+    owners = {"nm/a": {"since": "2026-01-05T09:00:00Z", "wishes": msgspec.to_builtins(MEDIK8S)}}
+    return json.dumps({"owners": owners} | fields)
+
+
+LOST = pytest.mark.parametrize("mark", [None, "{}", '{"owners": {}}', "?", "", "[]", '{"owners": 7}'])
+WAS_CORDONED = pytest.mark.parametrize("was_cordoned", [False, True])
+
+
+@LOST
+@WAS_CORDONED
+def test_a_node_whose_mark_was_removed_or_overwritten_is_as_before_in_the_end(
+    *, mark: str | None, was_cordoned: bool
+) -> None:
+    node = a_node(unschedulable=was_cordoned, taints=[UNSCHEDULABLE] if was_cordoned else [])
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    tampered = edited(held, mark=mark)
+    assert after(tampered, release(tampered, "nm/a")) == node
+    restored = after(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW + timedelta(hours=1)))
+    assert restored == held
+    assert after(tampered, repaired(tampered, ["nm/a"])) == held
+    assert repaired(tampered, ["nm/b"]) is None, "it is not theirs"
+
+
+@LOST
+def test_all_owners_of_a_lost_mark_are_still_owners(mark: str | None) -> None:
+    node = a_node()
+    one = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    two = after(one, acquire(one, "profile/b", Wishes(), now=NOW))
+    tampered = edited(two, mark=mark)
+    left = after(tampered, release(tampered, "nm/a"))
+    assert left.spec.unschedulable
+    assert list((cordon_of(left) or Cordon()).owners) == ["profile/b"]
+    assert after(left, release(left, "profile/b")) == node
+
+
+@pytest.mark.parametrize("backup", [None, "{}", "?"])
+def test_a_lost_backup_is_written_again(backup: str | None) -> None:
+    node = a_node()
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    tampered = edited(held, backup=backup)
+    assert after(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW)) == held
+    assert after(tampered, release(tampered, "nm/a")) == node
+
+
+@LOST
+@WAS_CORDONED
+def test_an_owner_with_a_copy_of_its_own_needs_no_annotation(*, mark: str | None, was_cordoned: bool) -> None:
+    node = a_node(unschedulable=was_cordoned, taints=[FOREIGN])
+    copy = before_of(node, MEDIK8S)
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    tampered = edited(held, mark=mark, backup=mark)
+    assert after(tampered, release(tampered, "nm/a", wishes=MEDIK8S, before=copy)) == node
+    restored = after(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW, before=copy))
+    assert restored == held
+
+
+def test_an_owner_that_was_edited_out_of_the_mark_leaves_nothing_behind() -> None:
+    node = a_node()
+    copy = before_of(node, MEDIK8S)
+    one = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    two = after(one, acquire(one, "profile/b", Wishes(), now=NOW))
+    without = json.dumps({"owners": {"profile/b": {"since": "2026-01-05T09:00:00Z"}}, "before": {}})
+    tampered = edited(two, mark=without)
+    left = after(tampered, release(tampered, "nm/a", wishes=MEDIK8S, before=copy))
+    assert left.spec.unschedulable
+    assert (left.spec.taints, left.metadata.labels) == ((UNSCHEDULABLE,), {"zone": "a"})
+    assert not after(left, release(left, "profile/b")).spec.unschedulable
+
+
+def test_an_owner_is_written_back_into_the_mark_from_the_backup() -> None:
+    one = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    two = after(one, acquire(one, "profile/b", Wishes(), now=NOW))
+    tampered = edited(two, mark=marked())
+    assert after(tampered, repaired(tampered, ["profile/b"])) == two
+    assert after(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW)) == two
+    left = after(tampered, release(tampered, "nm/a"))
+    assert list((cordon_of(left) or Cordon()).owners) == ["profile/b"]
+
+
+@pytest.mark.parametrize(
+    "mark", [marked(), marked(before={}), marked(before={"taints": {"medik8s.io/drain:NoSchedule": True}})]
+)
+def test_an_edited_before_makes_nothing_of_ours_stay(mark: str) -> None:
+    node = a_node()
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    tampered = edited(held, mark=mark)
+    again = after(tampered, acquire(tampered, "nm/a", MEDIK8S, now=NOW))
+    assert after(again, release(again, "nm/a")) == node
+    assert after(tampered, release(tampered, "nm/a")) == node
+
+
+def test_wishes_edited_out_of_the_mark_go_with_their_owner() -> None:
+    node = a_node()
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    tampered = edited(held, mark=marked(owners={"nm/a": {"since": "2026-01-05T09:00:00Z"}}))
+    assert after(tampered, release(tampered, "nm/a", wishes=MEDIK8S)) == node
+
+
+def test_a_cordon_with_a_taint_of_ours_is_never_how_a_node_was_before() -> None:
+    """Without mark, backup and copy, the taint tells that the cordon beside it was made for a NodeMaintenance."""
+    node = a_node(unschedulable=True, taints=[UNSCHEDULABLE, DRAIN, FOREIGN], labels={EXCLUDE: "true"})
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    assert after(held, release(held, "nm/a")) == a_node(taints=[FOREIGN])
+
+
+def test_the_taint_of_another_operator_does_not_make_its_cordon_that_of_a_profile() -> None:
+    node = a_node(unschedulable=True, taints=[DRAIN])
+    held = after(node, acquire(node, "profile/os", Wishes(), now=NOW))
+    assert after(held, release(held, "profile/os")) == node
+
+
+def test_a_mark_of_an_earlier_version_counts_without_a_backup() -> None:
+    node = a_node()
+    held = edited(after(node, acquire(node, "nm/a", MEDIK8S, now=NOW)), backup=None)
+    assert list((cordon_of(held) or Cordon()).owners) == ["nm/a"]
+    assert after(held, release(held, "nm/a")) == node
+
+
+def test_a_backup_that_an_earlier_version_left_behind_holds_nothing() -> None:
+    """It removes the mark and uncordons the node, and knows of no backup."""
+    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    free = edited(held, spec={"unschedulable": None, "taints": None}, mark=None)
+    assert cordon_of(free) is None
+    again = after(free, acquire(free, "nm/b", MEDIK8S, now=NOW))
+    assert list((cordon_of(again) or Cordon()).owners) == ["nm/b"]
+
+
+@pytest.mark.parametrize("is_cordoned_again", [True, False])
+def test_a_node_that_a_person_uncordons_while_it_is_held_is_schedulable_afterwards(*, is_cordoned_again: bool) -> None:
+    node = a_node(unschedulable=True)
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    loosened = edited(held, spec={"unschedulable": None})
+    if is_cordoned_again:
+        loosened = after(loosened, acquire(loosened, "nm/a", MEDIK8S, now=NOW))
+        assert loosened.spec.unschedulable
+    assert after(loosened, release(loosened, "nm/a")) == a_node()
+
+
+def test_what_somebody_changed_is_told() -> None:
+    held = after(a_node(), acquire(a_node(), "nm/a", MEDIK8S, now=NOW))
+    assert tampering(held, MEDIK8S) == []
+    assert tampering(edited(held, mark=None), MEDIK8S) == ["annotation haulout.dev/cordon was removed"]
+    assert tampering(edited(held, mark="{}"), MEDIK8S) == ["annotation haulout.dev/cordon was emptied"]
+    assert tampering(edited(held, mark="?"), MEDIK8S) == ["annotation haulout.dev/cordon was overwritten"]
+    free = edited(held, spec={"unschedulable": None, "taints": None})
+    free = msgspec.structs.replace(free, metadata=msgspec.structs.replace(free.metadata, labels={}))
+    assert tampering(free, MEDIK8S) == [
+        "the node was uncordoned",
+        "taint node.kubernetes.io/unschedulable was removed",
+        "taint medik8s.io/drain was removed",
+        f"label {EXCLUDE} was changed",
+    ]

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from haulout.drain.cordon import MARK, Wishes, acquire
+from haulout.drain.cordon import BACKUP, MARK, Wishes, acquire
 from haulout.drain.selection import DaemonSetAnswer, Fate, judge
 from haulout.esx.decision import Act, Decision, HostState, Seen, decide, needs_machine, state_of
 from haulout.esx.keys import APPROVED, ASKED, INITIATED, OWNER, STATE, VERSION
@@ -139,7 +139,7 @@ def test_e10_a_machine_that_is_off_is_turned_on_and_then_the_node_is_given_back(
     node = a_node(WELL)
     assert decided(node, WELL, machine=IS_OFF).act is Act.POWER_ON
     back = decided(node, WELL, machine=ON)
-    assert annotations_of(back) == {MARK: None, INITIATED: None, ASKED: None}
+    assert annotations_of(back) == {MARK: None, BACKUP: None, INITIATED: None, ASKED: None}
     assert back.change is not None
     assert back.change["spec"] == {"unschedulable": None}
 

@@ -130,7 +130,7 @@ def test_without_an_order_the_drain_stops_first_and_then_all_of_ours_goes() -> N
     assert decide(seen(node)).step == StopDrain()
     step = decide(seen(node, drain=None)).step
     assert isinstance(step, Release)
-    assert step.change["metadata"]["annotations"] == {SERVER: None, cordon.MARK: None}
+    assert step.change["metadata"]["annotations"] == {SERVER: None, cordon.MARK: None, cordon.BACKUP: None}
     assert step.change["spec"] == {"unschedulable": None}
     assert decide(seen(a_node(ordered=False, ours=False), drain=None)).step is None
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from haulout.cli.cordoning import cordon_node
 from haulout.core.clock import Clock
 from haulout.drain import cordon
 from haulout.kube.namespaces import namespace
+from haulout.kube.resources import NODES
 from haulout.kube.transport import Request
 from haulout.sandbox.apiserver.faults import When
 from support.builders import a_pod
@@ -300,7 +302,10 @@ async def test_maintenances_end_when_their_definition_is_deleted_and_go_on_when_
 
 
 @pytest.mark.parametrize("operator_is", ["dead", "cut off"])
-async def test_a_maintenance_that_is_torn_away_leaves_a_node_that_is_told_of(clock: Clock, operator_is: str) -> None:
+@pytest.mark.parametrize("then", ["ordered again", "left alone", "cordoned by a person"])
+async def test_a_node_whose_maintenance_is_torn_away_is_told_of_and_released_after_a_while(
+    clock: Clock, operator_is: str, then: str
+) -> None:
     async with a_shop(clock) as cluster:
         operator = cluster.run(operate)
         await order(cluster, "n1")
@@ -316,12 +321,20 @@ async def test_a_maintenance_that_is_torn_away_leaves_a_node_that_is_told_of(clo
         else:
             operator.transport.mend()
         await cluster.eventually(lambda: "OrphanedCordon" in events(cluster, "n1", kind="Node"))
-        await trouble(cluster)
+        await cluster.pass_time(minutes=4)
         assert is_taken(cluster, "n1"), "somebody may work on it"
-        await order(cluster, "n1")
-        await succeeded(cluster)
-        await over(cluster)
-        assert is_given_back(cluster, "n1")
+        if then == "ordered again":
+            await order(cluster, "n1")
+            await succeeded(cluster)
+            await cluster.pass_time(minutes=10)
+            assert is_taken(cluster, "n1")
+            await over(cluster)
+        elif then == "cordoned by a person":
+            await cordon_node(cluster.me, await cluster.me.get(NODES, "n1"))
+            await cluster.eventually(lambda: not has_lease(cluster, "n1"))
+            assert cluster.get("nodes", "n1")["spec"]["unschedulable"]
+            await cluster.uncordon("n1")
+        await cluster.eventually(lambda: is_given_back(cluster, "n1") and not has_lease(cluster, "n1"))
 
 
 # What is not permitted
@@ -490,13 +503,8 @@ async def test_a_mark_that_nobody_can_read_is_told_and_waits_for_a_person(clock:
         assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
         await cluster.change("nodes", "n1", metadata={"annotations": {cordon.MARK: None}})
         await succeeded(cluster)
-        await cluster.change("nodes", "n1", metadata={"annotations": {cordon.MARK: "?"}})
-        await cluster.eventually(lambda: cordon.MARK in last_error(cluster))
-        await countermand(cluster)
-        await trouble(cluster)
-        assert not is_gone(cluster)
-        await cluster.change("nodes", "n1", metadata={"annotations": {cordon.MARK: None}})
-        await cluster.eventually(lambda: is_gone(cluster))
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
 
 
 async def test_somebody_who_undoes_everything_again_and_again_is_not_raced(clock: Clock) -> None:

@@ -56,6 +56,7 @@ def rests(what: Seen) -> Decision:
 NEW = a_maintenance(phase="", meta={"finalizers": ()})
 KNOWN = a_maintenance(phase="")
 BARE = a_node()
+RECORDED = a_maintenance(conditions={"Leased": ("True", "Acquired")}, nodeBefore={"uid": "uid-of-n1"})
 LOOKED = a_drain("shop/cart", waiting=True)
 UNKNOWN = a_drain(waiting=True, is_known=False)
 
@@ -71,7 +72,8 @@ ORDER: list[tuple[str, dict[str, Any], type[object]]] = [
     ("the lease", {"node": BARE, "lease": None, "drain": LOOKED}, steps.TakeLease),
     ("the lease, half an hour later", {"lease": a_lease(age=timedelta(minutes=31))}, steps.TakeLease),
     ("a lease that ran out", {"lease": a_lease(OTHER, age=2 * HOUR)}, steps.TakeLease),
-    ("cordon, taints and label", {"node": BARE, "drain": LOOKED}, steps.Hold),
+    ("how the node is", {"node": BARE, "drain": LOOKED}, steps.RecordNode),
+    ("cordon, taints and label", {"maintenance": RECORDED, "node": BARE, "drain": LOOKED}, steps.Hold),
     ("conditions of the node", {"drain": LOOKED, "may_publish": True}, steps.Publish),
     ("pods leave", {"drain": LOOKED}, steps.BeginDrain),
     ("pods go on leaving", {"drain": a_drain("shop/cart")}, type(None)),
@@ -318,6 +320,8 @@ YOUNGER = a_maintenance("younger", since=NOW)
 
 def test_the_older_of_two_goes_first_and_the_younger_holds_with_it() -> None:
     waiting = seen(rivals=(OLDER,), node=a_node(held_by=("older",)), drain=LOOKED)
+    assert step(waiting) is steps.RecordNode
+    waiting = replace(waiting, maintenance=RECORDED)
     assert step(waiting) is steps.Hold
     decision = rests(replace(waiting, node=a_node(held_by=("older", "patch"))))
     assert "already in maintenance by NodeMaintenance older" in decision.problem
@@ -430,14 +434,15 @@ def test_a_node_that_it_took_is_adopted_before_all_else(what: str, fields: Mappi
     assert free.spec.taints == ()
 
 
-def test_a_new_maintenance_adopts_nothing() -> None:
-    """B07: what was there before the order is there after it."""
-    fresh = a_maintenance(conditions={"Leased": ("False", "NotAcquired")})
+def test_a_new_maintenance_clears_away_what_one_that_is_gone_left() -> None:
+    """Nobody holds the node, so nothing of a maintenance is to stay on it."""
+    fresh = a_maintenance(conditions={"Leased": ("False", "NotAcquired")}, nodeBefore={"uid": "uid-of-n1"})
     tainted = a_node(adopted=True)
+    assert step(seen(fresh, node=tainted, drain=LOOKED, lease=None)) is steps.TakeLease, "it is new to the node"
     hold = decide(seen(fresh, node=tainted, drain=LOOKED)).step
     assert isinstance(hold, steps.Hold)
     held = changed(tainted, hold.change)
-    assert changed(held, cordon.release(held, owner_name(fresh))) == tainted
+    assert changed(held, cordon.release(held, owner_name(fresh))) == a_node()
 
 
 def test_what_it_gave_up_stays_given_up() -> None:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import msgspec
 
 from haulout.drain.blockers import Kind
-from haulout.drain.cordon import MARK, BadMark, cordon_of
+from haulout.drain.cordon import BACKUP, MARK, BadMark, cordon_of
 from haulout.kinds import hold
 from haulout.kube.objects import RawObject
 from haulout.maintenance.resource import NODE_MAINTENANCES
@@ -59,7 +59,7 @@ def _about_cordon(subject: Subject) -> Iterator[Command]:
     except BadMark:
         yield Command(
             title="Take the broken mark off, and uncordon",
-            command=f"kubectl annotate node {name} {MARK}- && kubectl uncordon {name}",
+            command=f"kubectl annotate node {name} {MARK}- {BACKUP}- && kubectl uncordon {name}",
             why="only once its maintenance is over: nobody can tell any more who cordoned it",
         )
         return

@@ -131,7 +131,10 @@ def test_each_is_told_once_and_not_too_many() -> None:
     [
         ({"cordoned": True}, "kubectl uncordon n1"),
         ({"mark": '{"owners": {"NodeMaintenance/old": {"since": "2026-05-01T11:00:00Z"}}}'}, "haulout uncordon n1"),
-        ({"mark": "{"}, "kubectl annotate node n1 haulout.dev/cordon- && kubectl uncordon n1"),
+        (
+            {"mark": "{"},
+            "kubectl annotate node n1 haulout.dev/cordon- haulout.dev/cordon-backup- && kubectl uncordon n1",
+        ),
         ({"data_problem": "odd"}, "kubectl annotate node n1 cloud.sap/maintenance-data-"),
     ],
 )
