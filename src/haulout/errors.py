@@ -30,7 +30,10 @@
             ├── Expired             410, the resource version is too old: list again
             ├── Invalid             422
             ├── TooManyRequests     429, throttled, or a PodDisruptionBudget says no
-            └── ServerFailure       5xx
+            ├── ServerFailure       5xx
+            │   └── AdmissionWebhookUnavailable     an admission webhook does not answer: which
+            └── AdmissionDenied     an admission policy or webhook refuses a write: which, and what it says. It is
+                                    BadRequest, Forbidden or Invalid as well, if the status code says so
 
 A message says what was being done, with what, what happened and, where there is something, what to do about it. It is
 one line: it must read well in a terminal, in a log and in an object's status.
@@ -253,3 +256,27 @@ class TooManyRequests(ApiError):
 
 class ServerFailure(ApiError):
     """5xx: the server could not do it; the request may or may not have taken effect."""
+
+
+class AdmissionWebhookUnavailable(ServerFailure):
+    """An admission webhook of the cluster does not answer, and its failure policy refuses writes then."""
+
+    SHOWN_AS = "AdmissionWebhookUnavailable"
+
+
+class AdmissionDenied(ApiError):
+    """A ValidatingAdmissionPolicy or an admission webhook of the cluster refuses a write."""
+
+    SHOWN_AS = "AdmissionDenied"
+
+
+class BadRequestByAdmission(AdmissionDenied, BadRequest):
+    """400, which is what an admission webhook says without a code of its own."""
+
+
+class ForbiddenByAdmission(AdmissionDenied, Forbidden):
+    """403 that is no lack of permissions."""
+
+
+class InvalidByAdmission(AdmissionDenied, Invalid):
+    """422 that is no mistake in the object."""

@@ -16,7 +16,15 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from haulout.drain.selection import controller_of
-from haulout.errors import ApiError, Forbidden, KubeError, ServerFailure, TooManyRequests
+from haulout.errors import (
+    AdmissionWebhookUnavailable,
+    ApiError,
+    Forbidden,
+    KubeError,
+    ServerFailure,
+    TooManyRequests,
+)
+from haulout.kube.admission import admission_of
 from haulout.kube.lifecycle import LAST_RESPONDER, Eviction, ResponderStatus
 from haulout.kube.objects import Pod
 
@@ -39,6 +47,8 @@ class Kind(StrEnum):
     BUDGET = "DisruptionBudget"
     SEVERAL_BUDGETS = "SeveralDisruptionBudgets"
     WEBHOOK = "AdmissionWebhook"
+    ADMISSION_POLICY = "AdmissionPolicy"
+    WEBHOOK_UNAVAILABLE = "AdmissionWebhookUnavailable"
     MIGRATION = "Migration"
     NAMESPACE = "TerminatingNamespace"
     PERMISSION = "Permission"
@@ -94,6 +104,15 @@ def refused(pod: Pod, error: KubeError) -> Blocker:
         return _by_budget(pod, budget)
     if denied := _WEBHOOK.search(error.message):
         return _by_webhook(pod, denied["name"], denied["said"])
+    if admission := admission_of(error):
+        is_dead = isinstance(error, AdmissionWebhookUnavailable)
+        return _blocker(
+            Kind.WEBHOOK_UNAVAILABLE if is_dead else Kind.ADMISSION_POLICY,
+            pod,
+            object=admission.object,
+            reason=f"{admission.object} does not let the pod be evicted: {admission.says}",
+            advice=admission.advice,
+        )
     if any(cause.reason == "NamespaceTerminating" for cause in error.causes):
         return _blocker(
             Kind.NAMESPACE,

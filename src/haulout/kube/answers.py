@@ -14,6 +14,7 @@ import msgspec
 
 from haulout import errors
 from haulout.errors import ApiError, GarbledAnswer
+from haulout.kube.admission import error_type
 from haulout.kube.objects import Base, Bookmark, ListMetadata, Metadata, Misfit, Object, Page, Status, WatchEvent
 from haulout.kube.transport import Response, Told
 
@@ -203,8 +204,9 @@ def from_status(
     kind = _BY_CODE.get(code, errors.ServerFailure if code >= _SERVER_TROUBLE else ApiError)
     if status.reason == "AlreadyExists":
         kind = errors.AlreadyExists
-    return kind(
-        " ".join(status.message.split()) or status.reason or f"HTTP {code}",
+    message = " ".join(status.message.split()) or status.reason or f"HTTP {code}"
+    return error_type(kind, message)(
+        message,
         doing=doing,
         code=code,
         reason=status.reason,

@@ -27,6 +27,7 @@ from haulout.drain.tallies import Meter
 from haulout.errors import Conflict, HandOver, HauloutError, KubeError, LeadershipLost, NotFound
 from haulout.history.keeper import History, NoHistory
 from haulout.kinds.hold import HELD
+from haulout.kube.admission import admission_of, shown_reason
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -52,9 +53,9 @@ from haulout.maintenance.resource import (
 from haulout.maintenance.restlessness import Restlessness
 from haulout.maintenance.seen import Decision, Seen, Stray
 from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us
-from haulout.maintenance.status import describe, is_said
+from haulout.maintenance.status import RETRYING, describe, is_said
 from haulout.maintenance.steps import Accept, RemoveFinalizer
-from haulout.maintenance.telling import WAITING, Teller
+from haulout.maintenance.telling import MAINTENANCE_ERROR, WAITING, Teller
 
 log = logging.getLogger(__name__)
 
@@ -445,9 +446,17 @@ class Controller:
         """Say in the status what went wrong, as far as that is possible."""
         problem = str(error) if isinstance(error, HauloutError) else f"a defect in the operator: {error!r}"
         self._line.leave(seen.maintenance.name)  # it must not stand in the way of others
-        self._teller.fails_for_now(seen.maintenance, problem)
+        shown_as = shown_reason(error)
+        self._teller.fails_for_now(seen.maintenance, problem, reason=shown_as or MAINTENANCE_ERROR)
         decided = replace(decision, step=None, wakes_at=seen.now + _RETRIED_WITHIN)
-        report = describe(seen, decided, error=problem, lease_namespace=self.settings.lease_namespace)
+        report = describe(
+            seen,
+            decided,
+            error=problem,
+            error_reason=shown_as or RETRYING,
+            admission=admission_of(error),
+            lease_namespace=self.settings.lease_namespace,
+        )
         try:
             await self._tell_status(seen.maintenance, report.status)
         except (KubeError, MaintenanceGone) as another:

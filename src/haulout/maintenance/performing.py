@@ -14,7 +14,7 @@ from haulout.budget.room import Crowded, View
 from haulout.budget.slots import Slots
 from haulout.drain.evictionrequests import Owner
 from haulout.drain.keeper import Drains
-from haulout.errors import Conflict, Forbidden, LockHeld, NotFound
+from haulout.errors import AdmissionDenied, Conflict, Forbidden, LockHeld, NotFound
 from haulout.kube import leases, locks, namespaces
 from haulout.kube.client import Client
 from haulout.kube.objects import Lease, Node
@@ -177,7 +177,7 @@ class Performer:
         """Write conditions of a node. Where that is not permitted nothing depends on it, but none is left behind."""
         try:
             changed = await self._client.patch(NODES, step.node, strategic_patch(step.change), subresource="status")
-        except Forbidden as error:
+        except (Forbidden, AdmissionDenied) as error:
             if step.is_last:
                 raise
             self._publishes_from = self._client.clock.monotonic() + _FORBIDDEN_FOR

@@ -18,6 +18,7 @@ from haulout.drain.lasting import BLOCKED_AFTER
 from haulout.drain.progress import PodProgress, Progress, Standing, State
 from haulout.drain.words import some
 from haulout.kinds.hold import HELD
+from haulout.kube.admission import Admission
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import difference
 from haulout.maintenance import lease
@@ -36,6 +37,7 @@ from haulout.maintenance.resource import (
 )
 from haulout.maintenance.seen import Cause, Decision, Seen
 
+RETRYING = "Retrying"  # the reason of the condition Drained after an error
 BUDGET_USED_UP = "BudgetUsedUp"  # the reason of the condition WithinBudget
 _MOST_BLOCKERS = 50
 _MOST_TRANSITIONS = 10
@@ -50,8 +52,19 @@ class Report:
     wakes_at: datetime | None
 
 
-def describe(seen: Seen, decision: Decision, *, error: str = "", lease_namespace: str = lease.NAMESPACE) -> Report:
-    """Return what the status should say; `error` is what went wrong on the way."""
+def describe(
+    seen: Seen,
+    decision: Decision,
+    *,
+    error: str = "",
+    admission: Admission | None = None,
+    error_reason: str = RETRYING,
+    lease_namespace: str = lease.NAMESPACE,
+) -> Report:
+    """Return what the status should say.
+
+    `error` is what went wrong on the way, `error_reason` a word for it, and `admission` who refused a write.
+    """
     said = seen.maintenance.status
     progress = seen.drain.progress if seen.drain is not None and seen.drain.progress.is_known else None
     phase = _phase(seen, decision)
@@ -75,8 +88,13 @@ def describe(seen: Seen, decision: Decision, *, error: str = "", lease_namespace
         next_look=_next_look(seen, decision, progress),
         conditions=()
         if _is_to_be_adopted(seen, decision)
-        else tuple(_conditions(seen, decision, phase, error, lease_namespace)),
-        blockers=(*_held(seen, decision), *_crowding(seen, decision), *map(_blocker, standing[:_MOST_BLOCKERS])),
+        else tuple(_conditions(seen, decision, phase, (error_reason, error), lease_namespace)),
+        blockers=(
+            *_refusing(seen, admission, error_reason),
+            *_held(seen, decision),
+            *_crowding(seen, decision),
+            *map(_blocker, standing[:_MOST_BLOCKERS]),
+        ),
         drain=said.drain if progress is None else _drain(seen, phase, progress),
         phase_transitions=transitions(said, phase, now=seen.now),
         node_before=node_before(seen),
@@ -199,6 +217,20 @@ def _crowding(seen: Seen, decision: Decision) -> Iterable[StatusBlocker]:
     )
 
 
+def _refusing(seen: Seen, admission: Admission | None, kind: str) -> Iterable[StatusBlocker]:
+    """Yield the admission policy or webhook that refuses what the maintenance writes."""
+    if admission is None:
+        return
+    before = next((it for it in seen.maintenance.status.blockers if it.kind == kind), None)
+    yield StatusBlocker(
+        kind=kind,
+        object=admission.object,
+        reason=admission.says,
+        advice=admission.advice,
+        since=_whole(seen.now) if before is None else before.since,
+    )
+
+
 def _held(seen: Seen, decision: Decision) -> Iterable[StatusBlocker]:
     """Yield the hold that stands in the way of the maintenance as a whole."""
     if decision.hold is None:
@@ -244,7 +276,7 @@ def _is_to_be_adopted(seen: Seen, decision: Decision) -> bool:
 
 
 def _conditions(
-    seen: Seen, decision: Decision, phase: Phase, error: str, lease_namespace: str
+    seen: Seen, decision: Decision, phase: Phase, error: tuple[str, str], lease_namespace: str
 ) -> Iterable[StatusCondition]:
     failure = decision.failure
     yield _condition(
@@ -319,7 +351,7 @@ def _cordoned(seen: Seen) -> tuple[bool, str, str]:
     return True, "Cordoned", f"node {node.name} takes no new pods{with_whom}"
 
 
-def _drained(seen: Seen, decision: Decision, phase: Phase, error: str) -> tuple[bool, str, str]:
+def _drained(seen: Seen, decision: Decision, phase: Phase, error: tuple[str, str]) -> tuple[bool, str, str]:
     drain = seen.drain
     if decision.failure is not None:
         return False, decision.failure.cause, decision.failure.text
@@ -327,8 +359,9 @@ def _drained(seen: Seen, decision: Decision, phase: Phase, error: str) -> tuple[
         why = drain.outcome.why if drain is not None and drain.outcome is not None else ""
         said = seen.maintenance.status.condition(ConditionType.DRAINED)
         return True, "DrainCompleted", why or (said.message if said else "no pods are left that were to leave")
-    if error:
-        return False, "Retrying", f"is tried again: {error}"
+    error_reason, problem = error
+    if problem:
+        return False, error_reason, f"is tried again: {problem}"
     if decision.hold is not None:
         return False, HELD, decision.problem
     if decision.problem or drain is None or drain.is_waiting:

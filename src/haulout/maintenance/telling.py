@@ -20,7 +20,7 @@ from haulout.maintenance.seen import Seen
 log = logging.getLogger(__name__)
 
 
-WAITING = "MaintenanceWaiting"  # the reason of events
+WAITING, MAINTENANCE_ERROR = "MaintenanceWaiting", "MaintenanceError"  # reasons of events
 
 
 class _Event(NamedTuple):
@@ -100,9 +100,9 @@ class Teller:
         why = f": {status.last_error}" if status.last_error else ""
         self._log(maintenance, f"goes from {before} to {after}{why}")
 
-    def fails_for_now(self, maintenance: NodeMaintenance, problem: str) -> None:
+    def fails_for_now(self, maintenance: NodeMaintenance, problem: str, *, reason: str = MAINTENANCE_ERROR) -> None:
         """Tell that something went wrong, and is tried again."""
-        self._tell(maintenance, _Event("Warning", "MaintenanceError", problem, "Retry"))
+        self._tell(maintenance, _Event("Warning", reason, problem, "Retry"))
 
     def cannot_publish(self, maintenance: NodeMaintenance, problem: str) -> None:
         """Tell that a node's conditions cannot be written; the maintenance goes on without them."""

@@ -12,6 +12,7 @@ from haulout.core.clock import Clock
 from haulout.drain import leaving
 from haulout.drain.ladder import Rung
 from haulout.errors import Conflict, HauloutError, ServerFailure, TooManyRequests, Unreachable
+from haulout.kube.admission import shown_reason
 from haulout.kube.events import EventRecorder, EventType, reference
 from haulout.kube.objects import Node, Pod
 from haulout.kube.resources import NODES
@@ -121,8 +122,9 @@ class Teller:
         """Tell that a step of a node could not be taken, and return why; what passes by itself makes no event."""
         problem = str(error) if isinstance(error, HauloutError) else f"a defect in the operator: {error!r}"
         why = f"nothing is done about the node for now: {problem}"
-        if not isinstance(error, _PASSING) and self._is_news(node, _FAILING, why):
-            self._record(node, "Warning", "MaintenanceStepFailed", why)  # the queue logs it
+        shown_as = shown_reason(error)
+        if (shown_as or not isinstance(error, _PASSING)) and self._is_news(node, _FAILING, why):
+            self._record(node, "Warning", shown_as or "MaintenanceStepFailed", why)  # the queue logs it
         return why
 
     def works(self, node: str) -> None:

@@ -1,0 +1,147 @@
+"""Writes that an admission policy or webhook of the cluster refuses are shown as that, and tried again."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from haulout.errors import AdmissionDenied, AdmissionWebhookUnavailable
+from haulout.kube.objects import RawObject
+from haulout.kube.patches import merge_patch
+from support.builders import a_pod
+from support.clusters import Plans
+from support.live import RESOURCES, LiveCluster
+from support.maintaining import (
+    entitled,
+    events,
+    is_given_back,
+    last_error,
+    operate,
+    order,
+    over,
+    says,
+    status,
+    succeeded,
+)
+from support.profiled import BY_ANNOTATIONS, a_file, annotate, attach, operating, state
+
+GROUP = "admissionregistration.k8s.io/v1"
+NODES = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"]}
+EVICTIONS = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["pods/eviction"], "operations": ["CREATE"]}
+
+
+def a_policy(rule: RawObject) -> tuple[RawObject, RawObject]:
+    """Return a policy that denies all that the rule is about, and its binding."""
+    denies = [{"expression": "false", "message": "not in December"}]
+    spec: RawObject = {"matchConstraints": {"resourceRules": [rule]}, "validations": denies}
+    policy = {"apiVersion": GROUP, "kind": "ValidatingAdmissionPolicy", "metadata": {"name": "freeze"}, "spec": spec}
+    bound: RawObject = {"policyName": "freeze", "validationActions": ["Deny"]}
+    kind = "ValidatingAdmissionPolicyBinding"
+    return policy, {"apiVersion": GROUP, "kind": kind, "metadata": {"name": "all"}, "spec": bound}
+
+
+def a_dead_webhook(rule: RawObject) -> RawObject:
+    """Return the configuration of a webhook at which nobody listens."""
+    hook: RawObject = {
+        "name": "guard.example.com",
+        "clientConfig": {"url": "https://127.0.0.1:9/guard"},
+        "rules": [{**rule, "scope": "*"}],
+        "sideEffects": "None",
+        "admissionReviewVersions": ["v1"],
+        "failurePolicy": "Fail",
+        "timeoutSeconds": 2,
+    }
+    kind = "ValidatingWebhookConfiguration"
+    return {"apiVersion": GROUP, "kind": kind, "metadata": {"name": "guard"}, "webhooks": [hook]}
+
+
+async def refuse(cluster: LiveCluster, how: str, rule: RawObject) -> None:
+    """Have writes refused, and wait until they are."""
+    await cluster.create(*(a_policy(rule) if how == "policy" else (a_dead_webhook(rule),)))
+    await cluster.eventually(lambda: _is_refused(cluster, rule))
+
+
+async def _is_refused(cluster: LiveCluster, rule: RawObject) -> bool:
+    try:
+        if rule is NODES:
+            await cluster.me.patch(RESOURCES["nodes"], "n1", merge_patch({"metadata": {"labels": {"try": "1"}}}))
+            await cluster.me.patch(RESOURCES["nodes"], "n1", merge_patch({"metadata": {"labels": {"try": None}}}))
+        else:
+            await cluster.me.evict("probe", namespace="shop", uid="none")
+    except (AdmissionDenied, AdmissionWebhookUnavailable):
+        return True
+    except Exception:  # noqa: BLE001 - anything else the server says
+        return False
+    return False
+
+
+async def allow(cluster: LiveCluster, how: str) -> None:
+    if how == "policy":
+        await cluster.delete("validatingadmissionpolicybindings", "all")
+        await cluster.delete("validatingadmissionpolicies", "freeze")
+    else:
+        await cluster.delete("validatingwebhookconfigurations", "guard")
+
+
+REFUSALS = [
+    ("policy", "AdmissionDenied", "ValidatingAdmissionPolicy freeze", "not in December"),
+    ("webhook", "AdmissionWebhookUnavailable", "webhook guard.example.com", "does not answer"),
+]
+
+
+@pytest.mark.parametrize(("how", "reason", "who", "why"), REFUSALS, ids=["policy", "webhook"])
+async def test_a_cordon_that_is_refused_says_by_whom_and_is_tried_again(
+    a_cluster: Plans, how: str, reason: str, who: str, why: str
+) -> None:
+    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+        await refuse(cluster, how, NODES)
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await cluster.eventually(lambda: says(cluster, "Drained"), becomes=("False", reason))
+        blocker: dict[str, Any] = status(cluster)["blockers"][0]
+        assert (blocker["kind"], blocker["object"]) == (reason, who)
+        assert why in blocker["reason"]
+        assert blocker["advice"]
+        assert who.split()[1] in last_error(cluster)
+        await cluster.eventually(lambda: reason in events(cluster))
+        await allow(cluster, how)
+        await succeeded(cluster)
+        assert not status(cluster).get("blockers")
+        await over(cluster)
+        assert is_given_back(cluster, "n1")
+
+
+KINDS = [("policy", "AdmissionPolicy"), ("webhook", "AdmissionWebhookUnavailable")]
+
+
+@pytest.mark.parametrize(("how", "kind"), KINDS, ids=["policy", "webhook"])
+async def test_an_eviction_that_is_refused_says_by_whom(a_cluster: Plans, how: str, kind: str) -> None:
+    pods = [a_pod("shop/cart", on="n1"), a_pod("shop/probe", on="n2")]
+    async with entitled(a_cluster()).with_nodes(2).with_objects(*pods).running() as cluster:
+        await refuse(cluster, how, EVICTIONS)
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await cluster.eventually(lambda: kind in [it["kind"] for it in status(cluster).get("blockers", ())])
+        await allow(cluster, how)
+        await succeeded(cluster)
+
+
+@pytest.mark.parametrize(("how", "reason", "who", "why"), REFUSALS, ids=["policy", "webhook"])
+async def test_a_profile_whose_write_is_refused_says_by_whom_and_is_tried_again(
+    a_cluster: Plans, tmp_path: Path, how: str, reason: str, who: str, why: str
+) -> None:
+    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+        operator = cluster.run(operating(a_file(tmp_path, BY_ANNOTATIONS)))
+        await attach(cluster, "n1", "os")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes="operational")
+        operator.kill()
+        await annotate(cluster, "n1", "wanted", "yes")
+        await refuse(cluster, how, NODES)
+        operator.start()
+        await cluster.eventually(lambda: reason in events(cluster, "n1", kind="Node"))
+        told = next(it for it in cluster.all("events").values() if it["reason"] == reason)
+        said = told.get("note") or told["message"]
+        assert who.split()[1] in said
+        assert why.rsplit(maxsplit=1)[-1] in said or how == "webhook"
+        await allow(cluster, how)
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes="in-maintenance")
