@@ -36,6 +36,7 @@ _COMMANDS = {  # by name: where it is
     "check": "check",
     "cluster-info": "cluster_info",
     "cordon": "cordon",
+    "doctor": "doctor",
     "drain": "drain",
     "gather": "gather",
     "history": "history",
