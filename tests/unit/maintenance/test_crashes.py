@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from haulout.drain.cordon import BACKUP, MARK
 from haulout.kube.transport import Request
 from haulout.sandbox.crashes import Stage, is_counted, survives_crashes
 from haulout.sandbox.invariants import OnlyOurCordonsLifted
@@ -13,6 +14,7 @@ from support.clusters import ClusterPlan, a_cluster
 from support.live import SandboxCluster
 from support.maintaining import (
     DEFINITION,
+    EXCLUDE_LABEL,
     LEASES,
     NAME,
     PLURAL,
@@ -30,6 +32,7 @@ from support.maintaining import (
     says,
     status,
     succeeded,
+    taints,
 )
 
 FREE = (a_pod("shop/free-0", on="n1", act={"stop-seconds": "1"}), a_pod("shop/free-1", on="n1"))
@@ -149,6 +152,29 @@ async def renamed(stage: Stage) -> None:
         assert not has_lease(cluster, "n2")
 
 
+async def tampered_with(stage: Stage) -> None:
+    """Remove both of our annotations from a node that a person had cordoned."""
+    async with a_plan(stage).with_objects(FREE[0]).on_the_sandbox() as cluster:
+        await cluster.cordon("n1")
+        await cluster.pass_time(seconds=1)
+        stage.begin(cluster.cluster)
+        await order(cluster, "n1")
+        await held(cluster)
+        await cluster.change("nodes", "n1", metadata={"annotations": {MARK: None, BACKUP: None}})
+        await cluster.eventually(lambda: MARK in cluster.get("nodes", "n1")["metadata"]["annotations"])
+        await cluster.pass_time(minutes=1)
+        assert is_taken(cluster, "n1")
+        assert status(cluster)["nodeBefore"]["unschedulable"] is True
+        await cluster.change("nodes", "n1", metadata={"annotations": {MARK: "{}", BACKUP: "{}"}})
+        await over(cluster)
+        node = cluster.get("nodes", "n1")
+        assert node["spec"]["unschedulable"]
+        assert not {MARK, BACKUP} & node["metadata"].get("annotations", {}).keys()
+        assert EXCLUDE_LABEL not in node["metadata"].get("labels", {})
+        assert "medik8s.io/drain:NoSchedule" not in taints(cluster, "n1")
+        assert not has_lease(cluster, "n1")
+
+
 async def taken_over(stage: Stage) -> None:
     """Go on with what the Node Maintenance Operator has begun, and end it."""
     async with a_plan(stage).with_objects(FREE[0]).on_the_sandbox() as cluster:
@@ -169,6 +195,7 @@ STORIES: tuple[Callable[[Stage], Awaitable[None]], ...] = (
     edited,
     deleted_while_it_drains,
     renamed,
+    tampered_with,
 )
 
 
