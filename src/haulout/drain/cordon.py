@@ -206,7 +206,7 @@ def _mark(node: Node, before: Before | None) -> Cordon | None:
     except BadMark:
         mark = None
     if mark is None:
-        return Cordon(before=before)
+        return Cordon(before=_as_before(before, unschedulable=before.unschedulable and node.spec.unschedulable))
     return msgspec.structs.replace(mark, before=_filled(mark.before, before))
 
 

@@ -9,9 +9,9 @@ process: whoever takes over sees what there is and decides the same. In this ord
 
     finalizer → look at the pods → first status → hold → budget → lease → cordon, taints, label → conditions → drain
 
-(the status says how the node was before the node is changed)
-
 and back, once the object is deleted: stop the drain → give back what is ours on the node → lease → finalizer.
+
+Before the node is changed for the first time, the status says how it is.
 """
 
 from dataclasses import replace

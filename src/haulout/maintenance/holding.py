@@ -113,13 +113,25 @@ def kept_before(maintenance: NodeMaintenance) -> Before:
 
 def let_go(seen: Seen, node: Node) -> Decision | None:
     """Return the next step on the way to a node that is not ours any more; None if there is none left."""
-    owner, is_lost = owner_name(seen.maintenance), is_mark_lost(seen.maintenance, node)
+    owner, is_lost = owner_name(seen.maintenance), _is_unmarked(seen, node)
     is_shared = (not is_lost and _others(node, owner)) or is_wanted_by(seen.rivals)
     if not is_shared and (decision := publish(seen, node, Stage.OVER)):
         return decision
     before = kept_before(seen.maintenance) if is_lost else None
     change = cordon.release(node, owner, wishes=WISHES, before=before)
     return None if change is None else Decision(step=Release(node.name, change, cordon.damage(node)))
+
+
+def _is_unmarked(seen: Seen, node: Node) -> bool:
+    """Tell whether a node is to be restored though its mark does not name this maintenance.
+
+    The mark is lost, perhaps before the status could say that the node was held; or nobody else can be meant by our
+    taint, as there is no other maintenance of the node.
+    """
+    if is_mark_lost(seen.maintenance, node):
+        return True
+    is_tainted = node.spec.unschedulable and cordon.has_drain_taint(node)
+    return is_tainted and not seen.rivals and counts_copy(seen.maintenance, node)
 
 
 def let_go_of_strays(seen: Seen) -> Decision | None:

@@ -345,6 +345,16 @@ def test_an_owner_with_a_copy_of_its_own_needs_no_annotation(*, mark: str | None
     assert restored == held
 
 
+def test_a_node_that_was_also_uncordoned_is_schedulable_afterwards_whatever_the_copy_says() -> None:
+    node = a_node(unschedulable=True)
+    copy = before_of(node, MEDIK8S)
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    free = edited(held, spec={"unschedulable": None}, mark=None, backup=None)
+    again = after(free, acquire(free, "nm/a", MEDIK8S, now=NOW, before=copy))
+    assert again.spec.unschedulable
+    assert after(again, release(again, "nm/a")) == a_node()
+
+
 def test_an_owner_that_was_edited_out_of_the_mark_leaves_nothing_behind() -> None:
     node = a_node()
     copy = before_of(node, MEDIK8S)

@@ -445,6 +445,18 @@ def test_a_new_maintenance_clears_away_what_one_that_is_gone_left() -> None:
     assert changed(held, cordon.release(held, owner_name(fresh))) == a_node()
 
 
+def test_a_node_that_lost_its_mark_before_the_status_told_of_it_is_given_back() -> None:
+    copy = {"uid": "uid-of-n1", "unschedulable": True}
+    ending = a_maintenance(conditions={"Cordoned": ("False", "NotHeld")}, leaving=True, nodeBefore=copy)
+    release = decide(seen(ending, node=a_node(adopted=True), drain=None)).step
+    assert isinstance(release, steps.Release)
+    back = changed(a_node(adopted=True), release.change)
+    assert (back.spec.unschedulable, back.spec.taints) == (True, ())
+    rival = a_maintenance("other", conditions=RUNNING)
+    shared = decide(seen(ending, node=a_node(adopted=True), drain=None, rivals=(rival,))).step
+    assert not isinstance(shared, steps.Release), "the taint may be the other's"
+
+
 def test_what_it_gave_up_stays_given_up() -> None:
     text = "maintenance failed: lease could not be extended after 4 attempts"
     given_up = a_maintenance(phase="Failed", lastError=text, errorOnLeaseCount=4)
