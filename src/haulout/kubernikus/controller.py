@@ -177,13 +177,13 @@ class Controller:
     async def _perform(self, node: Node, step: steps.Step) -> None:
         name = node.name
         match step:
-            case steps.Cordon(change, is_first):
+            case steps.Cordon(change, is_first, tampering):
                 changed = await self._change(node, change)
                 self._cordoned_at[name] = self._clock.now()
                 if is_first:
                     self._tell_of_order(changed)
-                else:
-                    self.teller.restores(node)
+                elif tampering:
+                    self.teller.restores(node, tampering)
             case steps.Release(change):
                 await self._change(node, change)
                 self._holding.ends(node, self.teller.gives_back(node))

@@ -30,10 +30,11 @@ CORDONED_AT_MOST_EVERY = timedelta(seconds=10)  # whoever undoes it again and ag
 
 @dataclass(frozen=True, slots=True)
 class Cordon:
-    """Cordon the node, with our mark; `is_first`: it is where an order begins."""
+    """Cordon the node, with our mark; `is_first`: an order begins with it; `tampering`: what somebody has undone."""
 
     change: RawObject
     is_first: bool
+    tampering: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +155,8 @@ def _cordon(seen: Seen, change: RawObject, *, is_first: bool) -> Decision:
     if again_at is not None and again_at > seen.now:
         why = "somebody uncordons the node again and again, though it is to be deleted"
         return Decision(reason="CordonUndone", why=why, is_bad=True, wakes_at=again_at)
-    return Decision(step=Cordon(change, is_first))
+    tampering = "" if is_first else ", ".join(cordon.tampering(seen.node, Wishes()))
+    return Decision(step=Cordon(change, is_first, tampering))
 
 
 def _drain(seen: Seen) -> Decision:

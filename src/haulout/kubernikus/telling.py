@@ -45,9 +45,9 @@ class Teller:
         self._tell(self._orders, node, Told("DeletionOrdered", why))
         return why
 
-    def restores(self, node: Node) -> None:
+    def restores(self, node: Node, tampering: str) -> None:
         """Tell that somebody undid what was done."""
-        why = f"its cordon was undone though label {DELETE_NODE} orders that it goes; it is cordoned again"
+        why = f"{tampering}, though label {DELETE_NODE} orders that the node goes; it is cordoned again"
         self._tell(self._orders, node, Told("CordonRestored", why, is_bad=True))
 
     def gives_back(self, node: Node) -> str:

@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from haulout.core.clock import Clock
+from haulout.drain import cordon
 from haulout.drain.policy import Policy
 from haulout.errors import HandOver
 from haulout.kinds.clusterapi import DRAIN_RULES
@@ -352,3 +353,20 @@ async def test_what_is_told_of_an_order_says_that_no_budget_was_asked(clock: Clo
         await order(cluster, "pool-2")
         await cluster.eventually(lambda: "DeletionOrdered" in told(cluster, "pool-2"))
         assert "1 of 3 other nodes are out of service" in told(cluster, "pool-2")["DeletionOrdered"]
+
+
+@pytest.mark.parametrize("mark", [None, "{}", "?"])
+async def test_a_node_whose_mark_is_edited_is_given_back_when_the_order_is_withdrawn(
+    clock: Clock, mark: str | None
+) -> None:
+    plan = a_cluster(clock).with_deployment("shop/cart", replicas=1, budget=1)
+    async with kubernikus_on_the_sandbox(plan, nodes=1) as (cluster, cloud):
+        cluster.run(seeing_to(cloud))
+        await order(cluster, "pool-1")
+        await cluster.eventually(lambda: is_cordoned(cluster, "pool-1"))
+        await cluster.change("nodes", "pool-1", metadata={"annotations": {cordon.MARK: mark}})
+        await cluster.eventually(lambda: "CordonRestored" in told(cluster, "pool-1"))
+        await order(cluster, "pool-1", value=None)
+        await cluster.eventually(lambda: not cluster.get("nodes", "pool-1")["spec"].get("unschedulable"))
+        left = cluster.get("nodes", "pool-1")["metadata"].get("annotations", {}).keys()
+        assert not {cordon.MARK, cordon.BACKUP} & left
