@@ -200,3 +200,16 @@ def test_force_deletes_pods_and_ends_them_each_after_its_time() -> None:
         assert (policy.eviction_timeout, policy.deletion_timeout) == (timedelta(minutes=5), timedelta(minutes=2))
         assert policy.may_delete
     assert not SETTINGS.policy(in_a_hurry=True).may_delete
+
+
+@pytest.mark.parametrize("mark", [None, "{}", "?"])
+@pytest.mark.parametrize("was_cordoned", [False, True])
+def test_a_node_whose_mark_is_edited_is_given_back_as_it_was(*, mark: str | None, was_cordoned: bool) -> None:
+    node = a_node(WELL, cordoned=was_cordoned)
+    annotations = {**node.metadata.annotations, MARK: mark}
+    left = {key: value for key, value in annotations.items() if value is not None}
+    edited = msgspec.structs.replace(node, metadata=msgspec.structs.replace(node.metadata, annotations=left))
+    back = decided(edited, WELL, machine=ON)
+    assert annotations_of(back).keys() >= {BACKUP, INITIATED}
+    assert back.change is not None
+    assert back.change.get("spec") == (None if was_cordoned else {"unschedulable": None})
