@@ -23,7 +23,7 @@ from haulout.budget.slots import LEDGER, WITHDRAWN, cause_of
 from haulout.cli.holders import Presence, judged
 from haulout.drain import cordon
 from haulout.drain.cordon import BACKUP, MARK, BadMark
-from haulout.errors import Conflict, Forbidden, KubeError, NotFound
+from haulout.errors import Conflict, Forbidden, GarbledAnswer, KubeError, NotFound
 from haulout.kube.cache import revision
 from haulout.kube.client import Client
 from haulout.kube.ledger import LEDGERS, BadLedger, Ledger, Slot, ledger_name
@@ -197,7 +197,10 @@ def _is_void(slot: Slot, nodes: Mapping[str, Node]) -> bool:
     node = nodes.get(slot.name)
     if node is None or node.uid != slot.uid:
         return True
-    is_later = revision(node.resource_version) > revision(slot.version)
+    try:
+        is_later = revision(node.resource_version) > revision(slot.version)
+    except GarbledAnswer:  # somebody edited the ledger: it cannot be proved
+        return False
     return is_later and not is_taken_by(cause_of(slot), node)
 
 
