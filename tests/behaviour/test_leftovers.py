@@ -7,7 +7,6 @@ from haulout.drain.cordon import BACKUP, MARK
 from haulout.kube.ledger import Ledger, Slot, ledger_name
 from haulout.kube.resources import NODES
 from haulout.maintenance.lease import HOLDER
-from support.builders import a_namespace
 from support.clusters import Plans
 from support.live import LiveCluster
 from support.maintaining import (
@@ -95,7 +94,6 @@ async def test_a_node_that_a_person_had_cordoned_stays_cordoned_after_a_repair(a
 async def test_a_node_without_any_mark_is_repaired_by_its_taint(a_cluster: Plans) -> None:
     """The Node Maintenance Operator leaves no mark."""
     async with maintained(a_cluster()).with_nodes(1).running() as cluster:
-        await cluster.create(a_namespace("medik8s-leases"))
         await begun_by_nmo(cluster, "n1", phase="Succeeded")
         assert await problems(cluster) == [], "the order is there"
         await cluster.change(PLURAL, NAME, metadata={"finalizers": None})
@@ -140,7 +138,7 @@ async def test_several_owners_that_are_gone_are_let_go_one_after_the_other(a_clu
 
 async def test_slots_of_nodes_that_are_gone_or_back_in_service_are_given_back(a_cluster: Plans) -> None:
     async with maintained(a_cluster()).with_nodes(1).running() as cluster:
-        await cluster.create(a_namespace(HOME))
+        await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "any", "namespace": HOME}})
         node = await cluster.me.get(NODES, "n1")
         ledger = Ledger(cluster.me, namespace=HOME)
         now = cluster.clock.now()
