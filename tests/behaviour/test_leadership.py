@@ -10,6 +10,7 @@ from itertools import groupby
 from haulout.errors import KubeError, LeadershipLost
 from haulout.kube.client import Client
 from haulout.kube.leader import LeaderElection
+from haulout.kube.lease_timing import LeaseTiming
 from haulout.kube.objects import Object
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import LEASES, Resource
@@ -40,9 +41,9 @@ class Candidate:
             name="leader",
             namespace=self.cluster.namespace,
             identity=self.name,
-            lease_duration=self.lease,
-            renew_deadline=self.lease * 2 / 3,
-            retry_period=timedelta(seconds=0.4),
+            timing=LeaseTiming(
+                lease_duration=self.lease, renew_deadline=self.lease * 2 / 3, retry_period=timedelta(seconds=0.4)
+            ),
         )
 
     async def run(self) -> None:

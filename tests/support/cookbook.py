@@ -25,11 +25,13 @@ import click
 from haulout.app import manifests
 from haulout.app.configured import Configured
 from haulout.app.manifests import Installation
+from haulout.app.names import PROFILES_LEASE
 from haulout.app.profiles import Profiles, see_to_profiles
 from haulout.cli import why_text
 from haulout.cli.terminal import PLAIN
 from haulout.core.virtual import VirtualClock
 from haulout.kube.client import Client
+from haulout.kube.leader import LeaderElection
 from haulout.profiles.model import Configuration
 from haulout.profiles.plugin import STATE_LABEL, State
 from haulout.profiles.plugins.registry import registries
@@ -109,7 +111,8 @@ def see_to(cluster: LiveCluster, file: Path, outside: FakeOutside | None = None)
 
     async def program(client: Client) -> None:
         profiles = Profiles(Configured(file, environ=ENVIRON, clock=client.clock), outside or FakeOutside())
-        await see_to_profiles(client, profiles, namespace=NAMESPACE, identity="operator_1")
+        election = LeaderElection(client, name=PROFILES_LEASE, namespace=NAMESPACE, identity="operator_1")
+        await see_to_profiles(client, profiles, election=election)
 
     cluster.run(program)
 

@@ -15,9 +15,11 @@ from haulout.core.virtual import VirtualClock
 from haulout.errors import KubeError, LeadershipLost
 from haulout.kube.client import Client
 from haulout.kube.leader import LeaderElection
+from haulout.kube.lease_timing import LeaseTiming
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import Resource
+from haulout.kube.transport import Request
 from haulout.sandbox.apiserver import ApiServer, InProcessTransport
 from support.stalls import Network, StallingLoop, process
 
@@ -27,6 +29,9 @@ LEASE = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"
 
 def seconds(number: float) -> timedelta:
     return timedelta(seconds=number)
+
+
+TIMING = LeaseTiming(lease_duration=seconds(15), renew_deadline=seconds(10), retry_period=seconds(2))
 
 
 @dataclass
@@ -88,8 +93,8 @@ class Candidate:
         connecting = settings.pop("connecting", timedelta())
         self.network = Network(self.transport, clock=world.clock, connecting=connecting)
         client = Client(self.network, clock=world.clock, random=random)
-        settings = {"name": "op", "namespace": "haulout", "identity": name} | settings
-        self.election = LeaderElection(client, **settings)
+        usual: dict[str, Any] = {"name": "op", "namespace": "haulout", "identity": name, "timing": TIMING}
+        self.election = LeaderElection(client, **(usual | settings))
         self.terms = 0
         self.ends: list[str] = []
         self.stops_after_loss = False
@@ -340,7 +345,7 @@ async def test_a_leader_that_gets_no_answer_stops_before_its_lease_runs_out() ->
         a = await a_leader(world)
         a.transport.faults.hang(path="leases", times=None)
         await lost_work_ends_in_time(world, a)
-        assert "no answer within 5 s" in a.ends[0]
+        assert "no answer within 4 s" in a.ends[0]
 
 
 @pytest.mark.parametrize("code", [401, 403, 409, 429, 500, 503])
@@ -527,7 +532,7 @@ async def running(
 
 
 def an_election(world: World, name: str = "a") -> LeaderElection:
-    return LeaderElection(client_of(world, name), name="op", namespace="haulout", identity=name)
+    return LeaderElection(client_of(world, name), name="op", namespace="haulout", identity=name, timing=TIMING)
 
 
 async def test_when_the_work_is_done_the_lease_is_released() -> None:
@@ -591,7 +596,7 @@ async def test_a_release_is_bounded_in_time() -> None:
     async with a_world() as world:
         transport = world.cluster.transport()
         client = Client(transport, clock=world.clock, random=Random(1))
-        election = LeaderElection(client, name="op", namespace="haulout", identity="a")
+        election = LeaderElection(client, name="op", namespace="haulout", identity="a", timing=TIMING)
         async with running(election, forever):
             await world.pass_(5)
             transport.silence()
@@ -604,7 +609,7 @@ async def test_a_renewal_still_under_way_does_not_undo_the_release() -> None:
     async with a_world() as world:
         transport = world.cluster.transport()
         client = Client(transport, clock=world.clock, random=Random(1))
-        election = LeaderElection(client, name="op", namespace="haulout", identity="a")
+        election = LeaderElection(client, name="op", namespace="haulout", identity="a", timing=TIMING)
         async with running(election, forever):
             await world.pass_(1)
             transport.faults.straggle(seconds(3), method="PATCH", path="leases")
@@ -627,7 +632,9 @@ async def test_an_acquisition_that_was_under_way_when_cancelled_is_given_back() 
         transport = world.cluster.transport()
         transport.faults.hang(method="POST", path="leases", takes_effect=True)
         client = Client(transport, clock=world.clock, random=Random(1))
-        async with running(LeaderElection(client, name="op", namespace="haulout", identity="a"), forever):
+        async with running(
+            LeaderElection(client, name="op", namespace="haulout", identity="a", timing=TIMING), forever
+        ):
             await world.pass_(1)
             assert world.lease()["holderIdentity"] == "a"
         assert world.lease()["holderIdentity"] == ""
@@ -637,7 +644,7 @@ async def test_work_that_answers_its_cancellation_with_an_error_has_still_lost_t
     async with a_world() as world:
         transport = world.cluster.transport()
         client = Client(transport, clock=world.clock, random=Random(1))
-        election = LeaderElection(client, name="op", namespace="haulout", identity="a")
+        election = LeaderElection(client, name="op", namespace="haulout", identity="a", timing=TIMING)
 
         async def lead(_: Client) -> None:
             transport.cut()
@@ -652,21 +659,27 @@ async def test_work_that_answers_its_cancellation_with_an_error_has_still_lost_t
 
 
 @pytest.mark.parametrize(
-    ("settings", "complaint"),
+    ("timing", "complaint"),
     [
-        ({"identity": ""}, "identity is empty"),
-        ({"lease_duration": seconds(10)}, "expected lease duration > renew deadline"),
-        ({"retry_period": seconds(8.5)}, "got 0:00:15, 0:00:10 and 0:00:08.500000"),
-        ({"retry_period": seconds(0)}, "retry period > 0"),
-        ({"lease_duration": seconds(14.5)}, "whole seconds"),
+        ({"lease_duration": seconds(6)}, "lease duration must be greater than the renew deadline, got 6s and 6s"),
+        ({"retry_period": seconds(5)}, "greater than 1.2 times the retry period, got 6s and 5s"),
+        ({"retry_period": seconds(0)}, "the retry period must be greater than 0, got 0s"),
+        ({"retry_period": seconds(-1)}, "the retry period must be greater than 0, got -1s"),
+        ({"lease_duration": seconds(14.5)}, "must be whole seconds, as in the Lease, got 14.5s"),
     ],
 )
-async def test_settings_that_cannot_be_safe_are_refused(
-    settings: dict[str, Any], complaint: str, clock: VirtualClock
-) -> None:
-    client = Client(ApiServer(clock).transport(), clock=clock, random=Random(1))
+def test_timing_that_cannot_be_safe_is_refused(timing: dict[str, timedelta], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
-        LeaderElection(client, **{"name": "op", "namespace": "haulout", "identity": "a"} | settings)
+        LeaseTiming(**timing)
+
+
+async def test_an_election_without_an_identity_or_with_a_fenced_client_is_refused() -> None:
+    async with a_world() as world:
+        client = client_of(world)
+        with pytest.raises(ValueError, match="identity is empty"):
+            LeaderElection(client, name="op", namespace="haulout", identity="")
+        with pytest.raises(ValueError, match="the client has a fence"):
+            LeaderElection(client.fenced(lambda: None), name="op", namespace="haulout", identity="a")
 
 
 # Stalls: the machine stops, or the event loop does not get to run
@@ -844,48 +857,200 @@ async def test_a_listener_that_fails_does_not_end_the_candidate(caplog: pytest.L
     assert "a listener for lease haulout/op failed" in caplog.text
 
 
-async def test_who_leads_on_behalf_of_a_leader_ends_with_it(clock: VirtualClock) -> None:
-    """The client of the inner one is fenced: it cannot even give its lease back. That must not keep it from ending."""
-    api = ApiServer(clock, namespaces=["haulout"])
-    client = Client(api.transport("a"), clock=clock, random=Random(1))
-    outer = LeaderElection(client, name="op", namespace="haulout", identity="a")
-    inner_lives = 0
+# An election that depends on another one
 
-    async def for_ever(_: Client) -> None:
-        await asyncio.Event().wait()
 
-    async def stand_beside(fenced: Client) -> None:
-        nonlocal inner_lives
-        while inner_lives < 5:
-            inner_lives += 1
-            inner = LeaderElection(fenced, name="beside", namespace="haulout", identity="a")
+class Nested:
+    """A process that leads `haulout/op` and, while it does, stands for `haulout/beside` and works under both."""
+
+    def __init__(self, world: World, name: str, **timing: timedelta) -> None:
+        self.world = world
+        self.name = name
+        self.transport = world.cluster.transport(name)
+        client = Client(self.transport, clock=world.clock, random=Random(name))
+        of = partial(LeaderElection, client, namespace="haulout", identity=name, timing=LeaseTiming(**timing))
+        self.outer, self.inner = of(name="op"), of(name="beside")
+        self.inner_terms = 0
+        with process(name):
+            self.task = world.group.create_task(self.live())
+
+    async def live(self) -> None:
+        """Stand for the first lease again whenever it is lost."""
+        while True:
             with suppress(LeadershipLost):
-                await inner.run(for_ever)
-            await clock.sleep(seconds(1))
+                await self.outer.run(self.lead, observing=self.inner)
 
-    async def lead(fenced: Client) -> None:
+    async def lead(self, client: Client) -> None:
+        """Stand for the second lease while the first is held."""
         async with asyncio.TaskGroup() as group:
-            beside = group.create_task(stand_beside(fenced))
+            standing = group.create_task(self.stand(client))
             try:
                 await asyncio.Event().wait()
             finally:
-                beside.cancel()
+                standing.cancel()
 
-    async def depose() -> None:
-        await clock.sleep(seconds(5))
-        api.put(LEASE | {"spec": {"holderIdentity": "b", "leaseDurationSeconds": 15}})
+    async def stand(self, client: Client) -> None:
+        """Stand for the second lease again whenever it is lost."""
+        while True:
+            self.inner_terms += 1
+            with suppress(LeadershipLost):
+                await self.inner.run(self.work, fence=client.may_write)
+            await self.world.pass_(1)
 
-    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        group.create_task(depose())
-        with pytest.raises(LeadershipLost, match="it is held by b"):
-            await outer.run(lead)
-    assert inner_lives == 1
+    async def work(self, client: Client) -> None:
+        """Write under both leases, whatever happens."""
+        while True:
+            with suppress(KubeError):
+                at = str(self.world.clock.monotonic())
+                patch = merge_patch({"data": {"term": self.name, "at": at}})
+                await client.patch(CONFIG_MAPS, "work", patch, namespace="haulout")
+            await self.world.pass_(0.1)
+
+    def has_both(self) -> bool:
+        """Tell whether it leads in both elections."""
+        return self.outer.is_leader() and self.inner.is_leader()
+
+    def kill(self) -> None:
+        """End the process as SIGKILL does."""
+        self.transport.cut()
+        self.task.cancel()
+
+
+def is_a_watch(request: Request) -> bool:
+    return ("watch", "true") in request.query
+
+
+def beside(world: World) -> str:
+    return str(world.cluster.get("leases", "beside", "haulout")["spec"]["holderIdentity"])
+
+
+@asynccontextmanager
+async def two_nested(**timing: timedelta) -> AsyncIterator[tuple[World, Nested, Nested]]:
+    """Yield a process that leads in both elections, and a standby."""
+    async with a_world() as world:
+        a = Nested(world, "a", **timing)
+        while not a.has_both():
+            await world.pass_(0.1)
+        b = Nested(world, "b", **timing)
+        await world.pass_(3)
+        try:
+            yield world, a, b
+        finally:
+            a.task.cancel()
+            b.task.cancel()
+
+
+async def passed_until(world: World, condition: Callable[[], bool], within: float = 60) -> float:
+    """Wait for a condition and return after how many seconds it was true, to 10 ms."""
+    began = world.clock.monotonic()
+    async with asyncio.timeout(within):
+        while not condition():
+            await world.pass_(0.01)
+    return world.clock.monotonic() - began
+
+
+@pytest.mark.parametrize("instant", range(0, 160, 4))
+async def test_after_a_kill_a_standby_has_both_leases_once_the_first_has_run_out(instant: int) -> None:
+    """Whenever the leader is killed between two renewals: the second lease is not waited for after the first."""
+    async with two_nested() as (world, a, b):
+        await world.pass_(instant / 100)
+        a.kill()
+        took = await passed_until(world, b.has_both)
+        assert 8 - 1.5 - 0.1 <= took <= 8.1
+
+
+async def test_a_leader_that_stops_is_succeeded_in_both_elections_at_once() -> None:
+    async with two_nested(lease_duration=seconds(600)) as (world, a, b):
+        a.task.cancel()
+        assert await passed_until(world, b.has_both) <= 0.1
+
+
+async def test_a_standby_that_may_not_watch_leases_polls_them() -> None:
+    async with two_nested() as (world, a, b):
+        refused = b.transport.faults.before(where=is_a_watch, answer=403, times=None)
+        b.transport.disconnect()
+        await world.pass_(20)
+        assert refused.hits == 2, "one for each lease; it does not ask again at once"
+        a.kill()
+        assert await passed_until(world, b.has_both) <= 8 + 2.2 * 1.5 + 0.1
+
+
+async def test_a_standby_observes_without_any_request_but_its_watches() -> None:
+    async with two_nested() as (world, _, b):
+        before = len(b.transport.asked(path="leases"))
+        await world.pass_(240)
+        assert b.transport.asked(path="leases")[before:] == []
+
+
+def test_a_process_that_stalled_releases_the_lease_that_depends_on_the_one_it_lost() -> None:
+    """The other process takes the first lease; the second one is free before it has run out."""
+
+    async def main(loop: StallingLoop) -> None:
+        async with two_nested() as (world, a, b):
+            # The second lease would last for another hour: somebody must release it.
+            lease = world.cluster.get("leases", "beside", "haulout")
+            a.inner.lease_duration = timedelta(hours=1)
+            await world.pass_(4)
+            loop.stall("a", seconds(12))
+            await world.pass_(30)
+            assert lease["spec"]["holderIdentity"] == "a"
+            assert b.has_both()
+            assert not a.outer.is_leader()
+            names = [term for term, _ in groupby(term for _, term in world.work_done())]
+            assert names == ["a", "b"]
+
+    on_stalling_loop(main)
+
+
+def test_a_lease_that_another_took_meanwhile_is_not_released_after_a_stall() -> None:
+    async def main(loop: StallingLoop) -> None:
+        async with two_nested() as (world, a, _):
+            loop.stall("a", seconds(12))
+            await world.pass_(11)
+            stolen = world.cluster.get("leases", "beside", "haulout")
+            stolen["spec"] |= {"holderIdentity": "go", "leaseDurationSeconds": 600}
+            world.cluster.put(stolen)
+            await world.pass_(10)
+            assert not a.inner.is_leader()
+            assert beside(world) == "go"
+
+    on_stalling_loop(main)
+
+
+async def test_who_leads_on_behalf_of_a_leader_ends_with_it_and_releases_its_lease() -> None:
+    async with two_nested(lease_duration=seconds(600)) as (world, a, b):
+        b.kill()
+        world.put_lease(holderIdentity="go", leaseDurationSeconds=600)
+        await world.pass_(5)
+        assert not a.outer.is_leader()
+        assert a.inner_terms == 1
+        assert beside(world) == ""
+
+
+async def test_nobody_writes_under_the_second_lease_once_the_first_is_lost() -> None:
+    """Also while the second lease still stands, and the work has not been cancelled yet."""
+    async with a_world() as world:
+        client = client_of(world, "a")
+        outer, inner = (LeaderElection(client, name=it, namespace="haulout", identity="a") for it in ("op", "beside"))
+        refused: list[str] = []
+
+        async def work(both: Client) -> None:
+            outer._until = float("-inf")  # what a stall does: the clock has passed it, and nobody was told
+            with pytest.raises(LeadershipLost, match="it lost lease haulout/op") as lost:
+                await both.patch(CONFIG_MAPS, "work", merge_patch({"data": {"at": "x"}}), namespace="haulout")
+            refused.append(str(lost.value))
+
+        async def lead(leading: Client) -> None:
+            await inner.run(work, fence=leading.may_write)
+
+        await outer.run(lead)
+        assert refused
 
 
 async def test_work_that_fails_while_it_is_cancelled_is_cancelled() -> None:
     """What tidies up must not write any more, and says so: whoever cancelled it must not wait for ever."""
     async with a_world() as world:
-        election = LeaderElection(client_of(world, "a"), name="op", namespace="haulout", identity="a")
+        election = LeaderElection(client_of(world, "a"), name="op", namespace="haulout", identity="a", timing=TIMING)
 
         async def lead(_: Client) -> None:
             try:

@@ -62,10 +62,14 @@ async def _stand(
         log.warning("nobody is elected: see to it that no other hub runs for this cluster")
         await lead(client)
         return
+    election = LeaderElection(
+        client,
+        name=EXTENSION_LEASE,
+        namespace=operation.namespace,
+        identity=operation.identity,
+        timing=operation.leases,
+    )
     while True:
-        election = LeaderElection(
-            client, name=EXTENSION_LEASE, namespace=operation.namespace, identity=operation.identity
-        )
         try:
             await election.run(lead)
         except LeadershipLost as error:

@@ -74,7 +74,7 @@ def permissions(  # noqa: PLR0913 - what installations may differ in
             *registration.caller_permissions(),
             *callers.permissions(),
             *(people.operator_permissions(namespace) if acts else ()),
-            *leases.permissions(namespace=namespace, why="lead", names=(LEADER_LEASE,)),
+            *leases.permissions(namespace=namespace, why="lead", names=(LEADER_LEASE,), watched=True),
             # Events about cluster-scoped objects are in the namespace `default`.
             Permission(("create", "patch"), "events.k8s.io", "events", "default", "tell people by events"),
             Permission(("get",), "", "namespaces", None, "tell of itself by events", names=(namespace,)),
@@ -89,7 +89,7 @@ def permissions(  # noqa: PLR0913 - what installations may differ in
 
 def of_profiles(configuration: Configuration | None, *, namespace: str) -> tuple[Permission, ...]:
     """Return what profiles need."""
-    leading = leases.permissions(namespace=namespace, why="lead profiles", names=(PROFILES_LEASE,))
+    leading = leases.permissions(namespace=namespace, why="lead profiles", names=(PROFILES_LEASE,), watched=True)
     if configuration is None:
         return *leading, *profiles.usual(namespace=namespace)
     return *leading, *profiles.permissions(default.in_force(configuration), namespace=namespace)

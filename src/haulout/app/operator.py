@@ -27,10 +27,10 @@ from haulout.app.exposing import guard_metrics
 from haulout.app.facing import face_viewers
 from haulout.app.kubernikus import Kubernikus, see_to_kubernikus
 from haulout.app.machines import Machines, see_to_machines
-from haulout.app.names import LEADER_LEASE
+from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.notices import Notices, see_to_notices
 from haulout.app.parts import until_handed_over
-from haulout.app.profiles import Beside, Profiles, see_to_profiles
+from haulout.app.profiles import Beside, Profiles, see_to_profiles, warn_of_holder
 from haulout.app.serving import ReplicaSettings, serving
 from haulout.app.vitals import Vitals
 from haulout.budget.limits import NO_BUDGET
@@ -130,8 +130,18 @@ async def stand(
     """Stand for leadership and, as the leader, see to maintenances, notices, Machines and profiles; until cancelled."""
     vitals, notices = vitals or Vitals(), notices or Notices()
     own_node = settings.node
+    # They outlive a term: what was observed of a lease counts in the next one.
+    elect = partial(
+        LeaderElection, client, namespace=settings.namespace, identity=settings.identity, timing=settings.leases
+    )
+    election = elect(name=LEADER_LEASE)
+
+    def warn_if_leading(holder: str) -> None:
+        if vitals.leads and holder != settings.identity:
+            warn_of_holder(holder)
+
+    of_profiles = None if profiles is None else elect(name=PROFILES_LEASE, on_new_leader=warn_if_leading)
     while True:
-        election = LeaderElection(client, name=LEADER_LEASE, namespace=settings.namespace, identity=settings.identity)
         try:
             lead = partial(
                 _lead,
@@ -140,8 +150,9 @@ async def stand(
                 profiles=profiles,
                 notices=notices,
                 vitals=vitals,
+                election=of_profiles,
             )
-            await election.run(partial(_noting, vitals, lead))
+            await election.run(partial(_noting, vitals, lead), observing=of_profiles)
         except LeadershipLost as error:
             log.warning("%s; standing again", error)
         except HandOver as error:
@@ -165,6 +176,7 @@ async def _lead(
     profiles: Profiles | None,
     notices: Notices,
     vitals: Vitals,
+    election: LeaderElection | None,
 ) -> None:
     events = EventRecorder(client, instance=settings.identity, controller=_REPORTER)
     about_notices = EventRecorder(client, instance=settings.identity)
@@ -222,12 +234,12 @@ async def _lead(
             works += [group.create_task(until_handed_over(it(client))) for it in integrations]
         else:
             profiles.beside = integrations
-        if profiles is not None:
+        if profiles is not None and election is not None:
             stack.callback(profiles.configured.subscribe(lambda it: controller.use(it.budget)))
             seeing = _see_to(
                 client,
                 profiles,
-                settings,
+                election,
                 own_node=own_node,
                 announcer=announcer,
                 nodes=nodes,
@@ -286,7 +298,7 @@ def _by(profiles: Profiles, machines: Machines, clock: Clock) -> By:
 async def _see_to(
     client: Client,
     profiles: Profiles,
-    settings: OperatorSettings,
+    election: LeaderElection,
     *,
     own_node: str,
     announcer: Announcer,
@@ -298,8 +310,7 @@ async def _see_to(
         await see_to_profiles(
             client,
             profiles,
-            namespace=settings.namespace,
-            identity=settings.identity,
+            election=election,
             own_node=own_node,
             nodes=nodes,
             line=line,

@@ -4,7 +4,7 @@ The operator holds two leases. The first, the Node Maintenance Operator's, makes
 for a second one, under the name that the SAP maintenance-controller leads under, in the same namespace, and sees to
 profiles only while it has that too. So either of the two old operators can still run while Haulout is tried: it keeps
 its part of the work until it is gone, and Haulout does the other. They are taken in this order and only by the leader,
-so that replicas cannot hold one each.
+so that replicas cannot hold one each. A standby observes both, so that after a crash both have run out at once.
 
 Where the file has no profiles they wait for the first notice (`haulout.profiles.default`), and take no lease before;
 unless there is something `beside` them that a SAP maintenance-controller would do as well.
@@ -135,8 +135,7 @@ async def see_to_profiles(
     client: Client,
     profiles: Profiles,
     *,
-    namespace: str,
-    identity: str,
+    election: LeaderElection,
     own_node: str = "",
     nodes: Cache[Node] | None = None,
     line: Line | None = None,
@@ -145,24 +144,20 @@ async def see_to_profiles(
     """See to profiles whenever no SAP maintenance-controller does; until cancelled.
 
     `nodes` is a copy of them that somebody else keeps up to date, `line` are orders that go first, `noticed` is set
-    once there is a notice. Raises `HandOver` when a profile is about to drain `own_node`, on which this process runs.
+    once there is a notice. `election` is the one for the profiles' lease; it may have observed that for a while. Raises
+    `HandOver` when a profile is about to drain `own_node`, on which this process runs.
     """
     wanted = partial(_until_wanted, profiles, nodes=nodes, noticed=noticed)
     if not profiles.beside:
         await wanted()
-    settings = Settings(namespace=namespace, own_node=own_node)
-    see = partial(_see_to, profiles=profiles, settings=settings, identity=identity, nodes=nodes, line=line)
+    settings = Settings(namespace=election.namespace, own_node=own_node)
+    see = partial(_see_to, profiles=profiles, settings=settings, identity=election.identity, nodes=nodes, line=line)
     lead = partial(_lead, profiles=profiles, wanted=wanted, see=see)
     while True:
-        election = LeaderElection(
-            client,
-            name=PROFILES_LEASE,
-            namespace=namespace,
-            identity=identity,
-            on_new_leader=partial(_tell_who, identity),
-        )
+        if election.is_held_by_another():
+            warn_of_holder(election.leader)
         try:
-            await election.run(lead)
+            await election.run(lead, fence=client.may_write)
         except LeadershipLost as error:
             log.warning("%s; profiles wait", error)
         await client.clock.sleep(_STANDS_AGAIN_AFTER)
@@ -301,6 +296,6 @@ async def _go_by(
         await configured.news(within=ASKED_EVERY if rights.lacking else None)
 
 
-def _tell_who(identity: str, leader: str) -> None:
-    if leader not in ("", identity):
-        log.warning("%s holds lease %s: profiles are its business until it is gone", leader, PROFILES_LEASE)
+def warn_of_holder(holder: str) -> None:
+    """Log that another process is in charge of profiles, for a leader that would be otherwise."""
+    log.warning("%s holds lease %s: profiles are its business until it is gone", holder, PROFILES_LEASE)

@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Protocol
 
 from haulout.app.exposing import Shown, exposed
 from haulout.app.names import LEADER_LEASE
 from haulout.kube.client import Client
+from haulout.kube.lease_timing import LeaseTiming
 from haulout.web import health
 from haulout.web.api.troubles import Troubles
 from haulout.web.auth.settings import AccessSettings
@@ -25,6 +26,7 @@ class ReplicaSettings:
     health_port: int | None = None
     metrics: Address | None = None  # where metrics and the API are served, if at all
     access: AccessSettings | None = None  # who may use the dashboard; None: who shows a token
+    leases: LeaseTiming = field(default_factory=LeaseTiming)  # under which one of the replicas leads
     lingers: timedelta = timedelta()  # how long these are served at the end, until they were read once more
 
 

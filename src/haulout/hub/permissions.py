@@ -27,7 +27,7 @@ def permissions(*, namespace: str, with_metal3: bool = False) -> tuple[Permissio
         Permission(("get", "watch"), "", "secrets", None, "reach workload clusters, by their kubeconfigs"),
         Permission(("create", "patch"), "events.k8s.io", "events", None, _BY_EVENTS),
         *admission.permissions(namespace),
-        *leases.permissions(namespace=namespace, why="lead", names=(EXTENSION_LEASE,)),
+        *leases.permissions(namespace=namespace, why="lead", names=(EXTENSION_LEASE,), watched=True),
     )
 
 

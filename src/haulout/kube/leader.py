@@ -14,6 +14,15 @@ That two never lead at once rests on three rules, none of which trusts a wall cl
 - A stalled process is fenced. After a stall of the event loop the work may run before the timer that should end it has
   rung. So the work gets a client whose every write first looks at the clock, and raises `LeadershipLost`.
 
+A candidate watches the lease: it wakes at once when the lease is released, and exactly when it has run out. The watch
+is a hint. Whoever takes the lease reads it first, and writes under the resourceVersion that was read, so a watch that
+is late or silent costs time and never safety. Where the lease may not be watched, it is polled.
+
+An election can depend on another one. `run` is then given the `fence` of the other, and takes, renews and works only as
+long as that fence allows it. While the process waits for the other lease it observes this one (`observe`), so that it
+waits for both at once. Only the release of a lease asks no fence. It needs none: it is written only if our own last
+write still stands there.
+
 A write whose outcome is unknown (no answer, a 5xx) is settled by looking: each write carries a renewTime that is its
 own, and if that stands in the lease, the write took effect. Identities must be unique to a process: a candidate that
 finds its own identity in the lease takes it for its own from before a restart, and continues at once.
@@ -31,15 +40,19 @@ from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
 from haulout.core.backoff import Backoff
-from haulout.errors import AlreadyExists, Conflict, KubeError, LeadershipLost, NotFound
+from haulout.errors import AlreadyExists, Conflict, Expired, Forbidden, KubeError, LeadershipLost, NotFound
 from haulout.kube import leases
 from haulout.kube.client import Client
-from haulout.kube.objects import Lease, LeaseSpec, object_key
+from haulout.kube.lease_timing import JITTER, LeaseTiming
+from haulout.kube.objects import Bookmark, Lease, LeaseSpec, Misfit, object_key
+from haulout.kube.resources import LEASES
 
 logger = logging.getLogger(__name__)
 
-_JITTER = 1.2  # client-go's: a candidate looks again after 1 to 2.2 retry periods
 _RELEASE_TRIES = 3
+_WATCH_LASTS = timedelta(minutes=5)
+_WATCH_ENDS_WITHIN = timedelta(seconds=10)  # after that, unless its connection is dead
+_WATCH_REFUSED_FOR = timedelta(minutes=1)  # after which a candidate without permission to watch tries again
 
 
 class _Sight(NamedTuple):
@@ -59,24 +72,27 @@ class LeaderElection:
         name: str,
         namespace: str,
         identity: str,
-        lease_duration: timedelta = timedelta(seconds=15),
-        renew_deadline: timedelta = timedelta(seconds=10),
-        retry_period: timedelta = timedelta(seconds=2),
+        timing: LeaseTiming | None = None,
         on_new_leader: Callable[[str], object] | None = None,
     ) -> None:
-        _check_settings(identity, lease_duration, renew_deadline, retry_period)
+        if not identity:
+            raise ValueError("leader election: the identity is empty; give every process one of its own")
+        if client.may_write is not None:
+            raise ValueError("leader election: the client has a fence, which belongs to `run`: a release must pass it")
+        timing = timing or LeaseTiming()
         self.name = name
         self.namespace = namespace
         self.identity = identity
-        self.lease_duration = lease_duration
-        self.renew_deadline = renew_deadline
-        self.retry_period = retry_period
+        self.lease_duration = timing.lease_duration
+        self.renew_deadline = timing.renew_deadline
+        self.retry_period = timing.retry_period
         self._client = client
+        self._fence: Callable[[], None] | None = None
         self._clock = client.clock
         self._on_new_leader = on_new_leader
-        self._backoff = Backoff(first=retry_period, limit=max(lease_duration, retry_period), jitter=0.5)
-        # One request that hangs must leave time for another, on a new connection.
-        self._patience = renew_deadline / 2
+        self._backoff = Backoff(first=self.retry_period, limit=self.lease_duration, jitter=0.5)
+        # One request that hangs, sent a retry period after the last renewal, must leave time for another.
+        self._patience = (self.renew_deadline - self.retry_period) / 2
 
         self._sight = _Sight("", LeaseSpec())
         self._seen_at = -math.inf  # since when the lease has looked like this, on our monotonic clock
@@ -85,6 +101,8 @@ class LeaderElection:
         self._until = -math.inf
         self._reported_leader = ""
         self._problem = ""
+        self._watch_problem = ""
+        self._watch_again_at = -math.inf
 
     @property
     def leader(self) -> str:
@@ -100,15 +118,39 @@ class LeaderElection:
         """Return whether this process may act as the leader right now."""
         return self._clock.monotonic() < self._until
 
-    async def run(self, lead: Callable[[Client], Awaitable[None]]) -> None:
+    def is_held_by_another(self) -> bool:
+        """Return whether the lease, as last seen, keeps this process from taking it now."""
+        return self._free_at() > self._clock.monotonic()
+
+    async def observe(self) -> None:
+        """Observe the lease and never take it, until cancelled. The time that passes meanwhile counts for `run`."""
+        failures = 0
+        while True:
+            failures = await self._attempt(self._look, "read", failures)
+            if failures:
+                await self._clock.sleep(self._pause(failures))
+            else:
+                await self._wait_for_change(takes=False)
+
+    async def run(
+        self,
+        lead: Callable[[Client], Awaitable[None]],
+        *,
+        fence: Callable[[], None] | None = None,
+        observing: "LeaderElection | None" = None,
+    ) -> None:
         """Wait for leadership, then await `lead` with a client that writes only while leading.
+
+        `fence` raises `LeadershipLost` once this process may not lead here any more, whatever this lease says.
+        `observing` is an election for which this process stands once it leads here; it observes until then.
 
         Returns or raises what `lead` does. Raises `LeadershipLost`, after `lead` was cancelled and has ended, when
         leadership is lost: whether to stand again or to start afresh is for the owner to decide, and `run` may be
         called again. However it ends, the lease is released if it is still ours, so that others need not wait.
         """
+        self._fence, self._problem = fence, ""
         try:
-            await self._campaign()
+            await (self._campaign() if observing is None else self._campaign_and(observing.observe()))
             await self._lead(lead)
         except LeadershipLost:
             _end_if_cancelled()
@@ -119,28 +161,40 @@ class LeaderElection:
 
     # Becoming the leader
 
+    async def _campaign_and(self, observe: Coroutine[Any, Any, None]) -> None:
+        async with asyncio.TaskGroup() as group:
+            observing = group.create_task(observe)
+            await self._campaign()
+            observing.cancel()
+
     async def _campaign(self) -> None:
         failures = 0
         while True:
-            try:
-                async with asyncio.timeout(self._patience.total_seconds()):
-                    await self._take_if_free()
-            except (Conflict, AlreadyExists):
-                failures = 0  # somebody was quicker, which the next look will show
-            except (KubeError, TimeoutError) as error:
-                failures += 1
-                self._complain("take", error)
-            else:
-                failures = 0
-                self._problem = ""
+            failures = await self._attempt(self._take_if_free, "take", failures)
             self._count_last_write()
             if self.is_leader():
                 return
-            await self._clock.sleep(self._pause(failures))
+            if failures or not self.is_held_by_another():  # the latter: somebody else wrote to it as we did
+                await self._clock.sleep(self._pause(failures))
+            else:
+                await self._wait_for_change(takes=True)
+
+    async def _attempt(self, request: Callable[[], Awaitable[None]], doing: str, failures: int) -> int:
+        """Await a request and return how often in a row none succeeded, after `failures` so far."""
+        try:
+            async with asyncio.timeout(self._patience.total_seconds()):
+                await request()
+        except (Conflict, AlreadyExists):
+            return 0  # somebody was quicker, which the next look will show
+        except (KubeError, TimeoutError) as error:
+            self._complain(doing, error)
+            return failures + 1
+        self._problem = ""
+        return 0
 
     async def _take_if_free(self) -> None:
         await self._look()
-        if self._free_at() <= self._clock.monotonic():
+        if not self.is_held_by_another():
             await self._write()
 
     def _free_at(self) -> float:
@@ -153,7 +207,65 @@ class LeaderElection:
     def _pause(self, failures: int) -> timedelta:
         if failures:
             return self._backoff.delay(failures, self._client.random)
-        return self.retry_period * (1 + _JITTER * self._client.random.random())
+        return self.retry_period / 4 * (1 + JITTER * self._client.random.random())
+
+    # Observing the lease
+
+    async def _wait_for_change(self, *, takes: bool) -> None:
+        """Return when the lease must be read again; for one who `takes` it, at the moment from which it may be free."""
+        try:
+            async with asyncio.timeout_at(self._loop_time(self._read_again_at())) as deadline:
+                until = self._watch_again_at - self._clock.monotonic()
+                if until <= 0:
+                    await self._watch(deadline, takes=takes)
+                else:
+                    poll = self.retry_period * (1 + JITTER * self._client.random.random())
+                    await self._clock.sleep(min(poll, timedelta(seconds=until)))
+        except TimeoutError:
+            return
+        except Forbidden as error:
+            self._watch_again_at = self._clock.monotonic() + _WATCH_REFUSED_FOR.total_seconds()
+            self._complain_of_watch(error)
+        except KubeError:
+            return  # the connection broke; if that is more than a moment, the next read complains
+
+    async def _watch(self, deadline: asyncio.Timeout, *, takes: bool) -> None:
+        """Move the deadline with each change of the lease, until the watch ends or the lease is free to be taken."""
+        self._watch_again_at = self._clock.monotonic() + self.retry_period.total_seconds()
+        try:
+            await self._watch_from(self._version or "", deadline, takes=takes)
+        except Expired:  # the lease did not change for so long that the server has forgotten: start from what is there
+            await self._watch_from("", deadline, takes=takes)
+
+    async def _watch_from(self, version: str, deadline: asyncio.Timeout, *, takes: bool) -> None:
+        async with self._client.watch(
+            LEASES,
+            namespace=self.namespace,
+            fields=f"metadata.name={self.name}",
+            resource_version=version,
+            lasting=_WATCH_LASTS,
+            opening_within=self._patience,
+        ) as events:
+            self._watch_problem = ""
+            async for event in events:
+                if isinstance(event, Bookmark):
+                    continue
+                if isinstance(event.object, Misfit):
+                    return
+                self._saw(None if event.type == "DELETED" else event.object)
+                if takes and not self.is_held_by_another():
+                    return
+                deadline.reschedule(self._loop_time(self._read_again_at()))
+
+    def _read_again_at(self) -> float:
+        """Return when to stop relying on a watch: when the lease runs out, or else when the watch should have ended."""
+        now, free_at = self._clock.monotonic(), self._free_at()
+        return free_at if free_at > now else now + (_WATCH_LASTS + _WATCH_ENDS_WITHIN).total_seconds()
+
+    def _complain_of_watch(self, error: KubeError) -> None:
+        if str(error) != self._watch_problem:
+            self._watch_problem = str(error)
+            logger.warning("lease %s is polled, since it cannot be watched: %s", self._lease_key, error)
 
     # Being the leader
 
@@ -183,6 +295,8 @@ class LeaderElection:
             raise failure
 
     def _check_leadership(self) -> None:
+        if self._fence:
+            self._fence()
         if not self.is_leader():
             raise LeadershipLost(f"{self.identity} must not write: it lost lease {self._lease_key}: {self._loss()}")
 
@@ -213,7 +327,10 @@ class LeaderElection:
             if not (isinstance(error, TimeoutError) and self._problem):  # cut short by the deadline: not what is wrong
                 self._complain("renew", error)
             return self.retry_period / 4
-        self._problem = ""
+        except LeadershipLost as error:
+            self._problem, self._until = str(error), -math.inf
+        else:
+            self._problem = ""
         return self.retry_period
 
     async def _renew(self) -> None:
@@ -239,7 +356,11 @@ class LeaderElection:
         self._until = max(self._until, self._standing_since() + self.renew_deadline.total_seconds())
 
     def _loop_deadline(self) -> float:
-        return asyncio.get_running_loop().time() + max(self._until - self._clock.monotonic(), 0)
+        return self._loop_time(self._until)
+
+    def _loop_time(self, instant: float) -> float:
+        """Return an instant of our monotonic clock on the clock of the event loop, and no earlier than now."""
+        return asyncio.get_running_loop().time() + max(instant - self._clock.monotonic(), 0)
 
     def _loss(self) -> str:
         if self.leader != self.identity:
@@ -257,11 +378,7 @@ class LeaderElection:
         try:
             async with asyncio.timeout(self._patience.total_seconds()):
                 await self._clear_if_ours()
-        except (
-            KubeError,
-            LeadershipLost,
-            TimeoutError,
-        ) as error:  # the client may itself belong to a leader: a former one
+        except (KubeError, TimeoutError) as error:
             reason = _in_words(error, self._patience)
             logger.warning("lease %s is not released and must run out first: %s", self._lease_key, reason)
         self._written.clear()
@@ -275,7 +392,7 @@ class LeaderElection:
             # What client-go writes: held by nobody, and for old readers, which count time, for one more second.
             released = LeaseSpec(holder_identity="", lease_duration_seconds=1, acquire_time=now, renew_time=now)
             try:
-                self._saw(await self._put(released, self._version or ""))
+                self._saw(await self._put(self._client, released, self._version or ""))
             except (Conflict, NotFound):
                 continue  # a renewal of ours was still on its way, or somebody touched it
             logger.info("%s released lease %s", self.identity, self._lease_key)
@@ -321,10 +438,11 @@ class LeaderElection:
         while renew_time in self._written:
             renew_time += timedelta(microseconds=1)
         self._written[renew_time] = sent_at
-        self._saw(await self._put(self._record(renew_time), version or ""))
+        client = self._client.fenced(self._fence) if self._fence else self._client
+        self._saw(await self._put(client, self._record(renew_time), version or ""))
 
-    async def _put(self, record: LeaseSpec, version: str) -> Lease:
-        return await leases.write(self._client, self.name, record, namespace=self.namespace, version=version)
+    async def _put(self, client: Client, record: LeaseSpec, version: str) -> Lease:
+        return await leases.write(client, self.name, record, namespace=self.namespace, version=version)
 
     def _record(self, now: datetime) -> LeaseSpec:
         last = self._sight.spec
@@ -357,20 +475,6 @@ def _end_if_cancelled() -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
-
-
-def _check_settings(
-    identity: str, lease_duration: timedelta, renew_deadline: timedelta, retry_period: timedelta
-) -> None:
-    if not identity:
-        raise ValueError("leader election: the identity is empty; give every process one of its own")
-    if lease_duration % timedelta(seconds=1):
-        raise ValueError(f"leader election: a lease lasts whole seconds, not {lease_duration}")
-    if not lease_duration > renew_deadline > retry_period * _JITTER > timedelta():
-        raise ValueError(
-            f"leader election: expected lease duration > renew deadline > {_JITTER} x retry period > 0,"
-            f" got {lease_duration}, {renew_deadline} and {retry_period}"
-        )
 
 
 def _in_words(error: Exception, patience: timedelta) -> str:

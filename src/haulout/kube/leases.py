@@ -52,12 +52,18 @@ async def write(
     return await client.create(LEASES, body, namespace=namespace)
 
 
-def permissions(*, namespace: str, why: str, names: tuple[str, ...] = ()) -> tuple[Permission, ...]:
-    """Return what it takes to find and write leases: those of these names, or any in the namespace."""
+def permissions(
+    *, namespace: str, why: str, names: tuple[str, ...] = (), watched: bool = False
+) -> tuple[Permission, ...]:
+    """Return what it takes to find and write leases: those of these names, or any in the namespace.
+
+    A lease is `watched` by its name, which the field selector of the request says: so the names restrict that, too.
+    """
+    verbs = ("get", "patch", "watch") if watched else ("get", "patch")
     return (
         # A name cannot restrict this, as there is no object yet to have one.
         Permission(("create",), LEASES.group, LEASES.plural, namespace, why),
-        Permission(("get", "patch"), LEASES.group, LEASES.plural, namespace, why, names=names),
+        Permission(verbs, LEASES.group, LEASES.plural, namespace, why, names=names),
     )
 
 
