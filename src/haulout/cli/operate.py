@@ -7,7 +7,7 @@ import socket
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from haulout.cli import connect
 from haulout.core.clock import RealClock
 from haulout.errors import UsageError
 from haulout.kube.client import Client
+from haulout.kube.lease_timing import LeaseTiming
 from haulout.kube.network.config import IN_CLUSTER, Connection
 from haulout.maintenance import lease
 from haulout.profiles.outside import Network
@@ -51,6 +52,7 @@ class Wishes:
     lingers: timedelta = timedelta()
     guards_quorum: bool
     cluster: str | None = None  # how people know it
+    leases: LeaseTiming = field(default_factory=LeaseTiming)
 
     def settings(self, connection: Connection) -> OperatorSettings:
         """Return the settings for an operator that reaches its cluster this way."""
@@ -80,6 +82,7 @@ class Wishes:
             metrics=self.metrics or (Address(info.PORT) if in_pod else None),
             guarded_metrics=self.guarded_metrics or (Address(guarded.PORT) if in_pod else None),
             access=self.access,
+            leases=self.leases,
             lingers=self.lingers,
         )
 

@@ -4,12 +4,13 @@ import asyncio
 import logging
 import socket
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from haulout.app import logs
 from haulout.app.hub import HubOperation, run_hub
 from haulout.cli import connect
 from haulout.hub.settings import HubSettings
+from haulout.kube.lease_timing import LeaseTiming
 from haulout.kube.network.config import IN_CLUSTER, Connection
 from haulout.web import health, info
 from haulout.web.auth.settings import AccessSettings
@@ -29,6 +30,7 @@ class HubWishes:
     access: AccessSettings | None = None
     cluster: str | None = None  # how people know it
     elects: bool = True
+    leases: LeaseTiming = field(default_factory=LeaseTiming)
 
     def operation(self, connection: Connection) -> HubOperation:
         """Return the settings for a hub that reaches its management cluster this way."""
@@ -41,6 +43,7 @@ class HubWishes:
             health_port=self.health_port or (health.PORT if in_pod else None),
             metrics=self.metrics or (Address(info.PORT) if in_pod else None),
             access=self.access,
+            leases=self.leases,
             hub=self.hub,
         )
 

@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from haulout.cli import dashboard_flags, hub_flags, options
+from haulout.cli import dashboard_flags, hub_flags, lease_flags, options
 from haulout.sandbox import limits
 
 if TYPE_CHECKING:  # heavy: what runs is imported when it is asked for
     from haulout.hub.settings import HubSettings
+    from haulout.kube.lease_timing import LeaseTiming
     from haulout.web.auth.settings import AccessSettings
     from haulout.web.listening import Address
 
@@ -45,6 +46,7 @@ _CLUSTER_ONLY = (
     "cluster_name",
     "kubernikus",
     "esx",
+    *lease_flags.NAMES,
 )
 
 _NOT_OF_A_HUB = (
@@ -156,6 +158,7 @@ def _from(least: int, most: int, hint: str) -> Check:
     help="How people know the cluster; the dashboard says it. [default: the context, outside of a pod]",
 )
 @dashboard_flags.dashboard
+@lease_flags.leases
 @click.option("--no-quorum-check", is_flag=True, help="Take nodes though etcd would lose its quorum; not on OpenShift.")
 @click.option("--sandbox", is_flag=True, help="Start a cluster in this process, with the operator in it.")
 @click.option("--no-operator", is_flag=True, help="With --sandbox: only the cluster.")
@@ -250,6 +253,8 @@ def run(ctx: click.Context, /, **options: Any) -> None:
       2  the command line, a file it names or a variable makes no sense
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
     given = _Given(**options)
+    if not given.elects:
+        _refuse(ctx, lease_flags.NAMES, "not with --no-leader-election, as there is no lease then")
     if given.mode == "management":
         _refuse(ctx, (*_SANDBOX_ONLY, *_NOT_OF_A_HUB), "not with --mode management")
         _be_the_hub(given)
@@ -287,6 +292,7 @@ class _Given:
     kubernikus: Path | None
     esx: Path | None
     access: "AccessSettings"
+    leases: "LeaseTiming"
     no_quorum_check: bool
     cluster_name: str | None
     sandbox: bool
@@ -328,6 +334,7 @@ def _be_the_hub(given: _Given) -> None:
         access=given.access,
         cluster=given.cluster_name,
         elects=given.elects,
+        leases=given.leases,
     )
     operate_hub(wishes, kubeconfig=given.kubeconfig, context=given.named_context, as_json=given.as_json)
 
@@ -348,6 +355,7 @@ def _operate(given: _Given) -> None:
         access=given.access,
         guards_quorum=not given.no_quorum_check,
         cluster=given.cluster_name,
+        leases=given.leases,
     )
     operate(
         wishes,

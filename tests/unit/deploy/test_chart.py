@@ -143,6 +143,13 @@ def test_the_pods_are_found_by_all_who_look_for_them() -> None:
         assert (spec.get("selector") or spec["podSelector"])["matchLabels"].items() <= labels.items()
 
 
+def test_lease_durations_become_flags_and_are_not_given_unless_set() -> None:
+    values = {"leaderElection": {"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s"}}
+    flags = ["--lease-duration=15s", "--renew-deadline=10s", "--retry-period=2s"]
+    assert [it for it in container(template(values))["args"] if it in flags] == flags
+    assert not any(it.startswith("--lease-duration") for it in container(template())["args"])
+
+
 def test_values_reach_what_they_are_for() -> None:
     objects = template(EVERYTHING)
     deployment, runs = one("Deployment", objects), container(objects)

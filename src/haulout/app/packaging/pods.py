@@ -95,6 +95,14 @@ def _container(made: RawObject) -> RawObject:
         *made["args"],
         '--webhook={{ include "haulout.webhook" . }}',
         When("not .Values.quorumCheck", "--no-quorum-check"),
+        *(
+            When(f".Values.leaderElection.{name}", f"--{flag}={{{{ .Values.leaderElection.{name} }}}}")
+            for name, flag in (
+                ("leaseDuration", "lease-duration"),
+                ("renewDeadline", "renew-deadline"),
+                ("retryPeriod", "retry-period"),
+            )
+        ),
         When(".Values.dashboard.clusterName", "--cluster-name={{ .Values.dashboard.clusterName }}"),
         '--dashboard-auth={{ default "token" .Values.dashboard.auth }}',
         When(".Values.ingress.enabled", f"--dashboard-host={_INGRESS_HOSTS}"),

@@ -288,6 +288,28 @@ LEASES = Group(
         "createNamespace": flag("Make that namespace, unless somebody else has.", default=True),
     },
 )
+_DURATION_OR_NOTHING = r"^([0-9]+(\.[0-9]+)?(ms|s|m))?$"
+LEADER_ELECTION = Group(
+    "How soon a standby takes over from a leader that crashed. Shorter durations cost more writes, and a leader that"
+    " cannot reach the API server stops sooner.",
+    {
+        "leaseDuration": text(
+            "",
+            "How long a standby waits after the last renewal, in whole seconds; empty: 8s.",
+            pattern=_DURATION_OR_NOTHING,
+        ),
+        "renewDeadline": text(
+            "",
+            "How long a leader that cannot renew goes on; less than `leaseDuration`; empty: 6s.",
+            pattern=_DURATION_OR_NOTHING,
+        ),
+        "retryPeriod": text(
+            "",
+            "How often a leader renews; less than `renewDeadline` divided by 1.2; empty: 1.5s.",
+            pattern=_DURATION_OR_NOTHING,
+        ),
+    },
+)
 
 SETTINGS = Group(
     "Values of the chart.",
@@ -309,6 +331,7 @@ SETTINGS = Group(
         "serviceAccount": ACCOUNT,
         "rbac": RBAC,
         "leases": LEASES,
+        "leaderElection": LEADER_ELECTION,
         "quorumCheck": flag("Refuse what would cost etcd its quorum, outside of OpenShift as well.", default=True),
         "podDisruptionBudget": Group(
             "Keeps a replica there while nodes are drained, by us and by others.",
