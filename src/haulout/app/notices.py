@@ -10,6 +10,7 @@ written: what it heard could not be kept.
 """
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,16 +19,20 @@ from haulout.app.announcing import Announcer
 from haulout.app.aside import Aside
 from haulout.app.notice_tallies import NoticeTallies
 from haulout.app.parts import Part
+from haulout.app.short_notices import lease_suggestion
 from haulout.core.metering import Histogram, Tally
-from haulout.kinds.notice import MAINTENANCE_NOTICES
+from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
+from haulout.kube.lease_timing import LeaseTiming
 from haulout.kube.objects import Node
 from haulout.notices.controller import By, Controller
 from haulout.notices.inbox import Inbox
 from haulout.notices.sources import Mover, Source, Starter
 from haulout.profiles.words import counted
+
+log = logging.getLogger(__name__)
 
 Sources = Callable[[Client, Cache[Node]], Sequence[Source]]
 """Makes all sources there are, always as many and in the same order; nothing is connected yet when it returns."""
@@ -75,6 +80,8 @@ class Notices:
     controller: Controller | None = None  # while we see to them, and not another
     listening: tuple[Listening, ...] = ()  # the same
     first: asyncio.Event = field(default_factory=asyncio.Event)  # set once there is a notice
+    leases: LeaseTiming = field(default_factory=LeaseTiming)  # under which this replica leads
+    suggested: set[str] = field(default_factory=set)  # what was logged about these
     tallies: NoticeTallies = field(default_factory=NoticeTallies)
     part: Part = field(default_factory=partial(Part, "notices"))
     hearing: Part = field(default_factory=partial(Part, "listening to clouds"))
@@ -98,7 +105,15 @@ class Notices:
         obstacle, is_bad = self._obstacle()
         waits = (f"notices wait: {obstacle}",) if is_bad else ()
         broken = tuple(it.trouble for it in (self.part, self.hearing) if it.trouble)
-        return (*(broken or waits), *self._left_out(), *(line for it in self.listening for line in it.troubles()))
+        sources = tuple(line for it in self.listening for line in it.troubles())
+        return (*(broken or waits), *self._left_out(), *self._suggested(), *sources)
+
+    def suggest_leases_for(self, *sources: str) -> None:
+        """Log, once, that leases should be shorter, if they should for notices of these sources."""
+        found = lease_suggestion(self.leases, sources)
+        if found and found not in self.suggested:
+            self.suggested.add(found)
+            log.warning("%s", found)
 
     def told(self) -> Iterator[str]:
         """Yield how it stands, a line each, with a plus if that is good and a minus if it is not."""
@@ -121,6 +136,13 @@ class Notices:
         running = [it.source for it in self.listening if it.runs]
         self.tallies.look(notices, running=running, up={it.name: it.is_up for it in self.listening})
         yield from self.tallies.all()
+
+    def _suggested(self) -> Iterator[str]:
+        """Yield how leases should be shorter, for what is listened to and what there are notices of."""
+        notices = () if self.controller is None else self.controller.notices.all()
+        sources = {*(it.name for it in self.listening), *(it.spec.source for it in notices)}
+        if found := lease_suggestion(self.leases, sources):
+            yield found
 
     def _left_out(self) -> Iterator[str]:
         misfits = {} if self.controller is None else self.controller.notices.misfits
@@ -190,7 +212,7 @@ class _Seeing:
             by=self._by,
             observe=self._notices.tallies.count_review,
         )
-        controller.notices.subscribe(lambda *_: self._notices.first.set())
+        controller.notices.subscribe(self._note)
         self._notices.controller = controller
         try:
             async with asyncio.TaskGroup() as group:
@@ -200,12 +222,18 @@ class _Seeing:
         finally:
             self._notices.controller = None
 
+    def _note(self, before: MaintenanceNotice | None, after: MaintenanceNotice | None) -> None:
+        self._notices.first.set()
+        if before is None and after is not None:
+            self._notices.suggest_leases_for(after.spec.source)
+
     async def listen(self) -> None:
         """Listen to all sources, each as a part of its own; until cancelled."""
         telling = partial(Aside, announcer=self._announcer, clock=self._client.clock)
         self._notices.listening = tuple(Listening(it, telling(it.name)) for it in self._made())
         try:
             await self._can_write.wait()
+            self._notices.suggest_leases_for(*(it.name for it in self._notices.listening))
             async with asyncio.TaskGroup() as group:
                 for at, it in enumerate(self._notices.listening):
                     group.create_task(it.part.run(partial(self._listen_to, at), client=self._client, tell=self.tell))

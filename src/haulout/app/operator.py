@@ -95,6 +95,7 @@ async def run_operator(
     webhook = None if settings.webhook is None else _webhook(client, settings.webhook)
     vitals, notices = vitals or Vitals(), notices or Notices()
     vitals.profiles, vitals.notices, vitals.webhook = profiles, notices, webhook
+    notices.leases = settings.leases
     vitals.machines, vitals.client = machines or vitals.machines, client
     vitals.kubernikus = kubernikus or vitals.kubernikus
     vitals.esx = esx or vitals.esx
