@@ -1,6 +1,6 @@
 """`make bench`: how fast Haulout and its parts are, and how others compare.
 
-    python benchmarks/run.py [--only synthetic|sandbox|real|drains|profiles|notices|dashboard|hub] [--quick]
+    python benchmarks/run.py [--only synthetic|sandbox|real|drains|profiles|notices|dashboard|hub|failover] [--quick]
 
 Prints the report and, unless it was a quick run, keeps in RESULTS.md what was measured.
 """
@@ -11,6 +11,7 @@ from pathlib import Path
 
 import dashboard
 import drains
+import failover
 import hub
 import notices
 import profiles
@@ -30,6 +31,7 @@ PARTS = {
     "notices": notices,
     "dashboard": dashboard,
     "hub": hub,
+    "failover": failover,
 }
 RESULTS = Path(__file__).parent / "RESULTS.md"
 
