@@ -20,6 +20,7 @@
         ├── CredentialsError        no credentials could be had (exec plugin, token file, certificate)
         ├── Unreachable             no answer: refused, reset, timed out, TLS trouble
         ├── GarbledAnswer           an answer that is not Kubernetes: HTML, cut JSON, wrong types
+        ├── LimitExceeded           an answer with more bytes, objects or lines than a server may send
         └── ApiError                the server's own Status: reason, message, causes, retry-after
             ├── BadRequest          400
             ├── Unauthorized        401
@@ -187,6 +188,10 @@ class Unreachable(KubeError):
 
 class GarbledAnswer(KubeError):
     """An answer that is not Kubernetes."""
+
+
+class LimitExceeded(KubeError):
+    """An answer with more bytes, objects or lines than a server may send, or more than may be kept of a cluster."""
 
 
 class Cause(NamedTuple):

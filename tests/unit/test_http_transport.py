@@ -11,6 +11,7 @@ import ssl
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ import pytest
 from aiohttp import web
 
 from haulout.core.clock import Clock, RealClock
-from haulout.errors import CredentialsError, GarbledAnswer, KubeError, LeadershipLost, Unreachable
-from haulout.kube.network import framing, http
+from haulout.errors import CredentialsError, GarbledAnswer, KubeError, LeadershipLost, LimitExceeded, Unreachable
+from haulout.kube.limits import OWN_CLUSTER, Limits
+from haulout.kube.network import http
 from haulout.kube.network.config import Connection
 from haulout.kube.network.credentials import ANONYMOUS, CertificateFiles, Credentials, Fixed, Identity, TokenFile
 from haulout.kube.network.exec_plugin import ExecPlugin, ExecSpec
@@ -81,7 +83,13 @@ class World:
         return int(server.sockets[0].getsockname()[1])
 
     def transport(
-        self, server: str, *, credentials: Credentials = ANONYMOUS, connections: int = 100, **more: Any
+        self,
+        server: str,
+        *,
+        credentials: Credentials = ANONYMOUS,
+        connections: int = 100,
+        limits: Limits = OWN_CLUSTER,
+        **more: Any,
     ) -> HttpTransport:
         """Return a transport that is closed when the test ends."""
         parts: dict[str, Any] = {
@@ -92,7 +100,7 @@ class World:
             **more,
         }
         connection = Connection(server=server, credentials=credentials, **parts)
-        transport = HttpTransport(connection, clock=RealClock(), connections=connections)
+        transport = HttpTransport(connection, clock=RealClock(), connections=connections, limits=limits)
         self._stack.push_async_callback(transport.close)
         return transport
 
@@ -926,12 +934,12 @@ async def test_an_error_that_does_not_end_is_given_up(world: World) -> None:
             await anext(stream.lines())
 
 
-async def test_a_line_without_end_is_given_up(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(framing, "_LONGEST_LINE", 1_000_000)
+async def test_a_line_without_end_is_given_up(world: World) -> None:
     chunks = [b"short\nalso\n", *[b"x" * 65536] * 40]
-    transport = world.transport(await world.serve(streaming(chunks, then=lambda _: None)))
+    limits = replace(OWN_CLUSTER, line_bytes=1_000_000)
+    transport = world.transport(await world.serve(streaming(chunks, then=lambda _: None)), limits=limits)
     seen: list[bytes] = []
-    with pytest.raises(GarbledAnswer, match="a line of the stream has no end"):
+    with pytest.raises(LimitExceeded, match="a line of the stream is longer than 1000000 bytes"):
         async with asyncio.timeout(5):
             await lines_of(transport, seen)
     assert seen == [b"short", b"also"]

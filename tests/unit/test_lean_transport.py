@@ -81,7 +81,7 @@ def to(server: str, *, credentials: Credentials = ANONYMOUS, ca: bytes | None = 
         credentials=credentials,
         tls=Tls(ca_pem=ca),
     )
-    return LeanTransport(connection, user_agent="test/1")
+    return LeanTransport(connection, clock=RealClock(), user_agent="test/1")
 
 
 async def test_a_request_arrives_as_it_was_asked_and_its_answer_comes_back(world: World) -> None:
@@ -194,6 +194,7 @@ async def test_leave_is_asked_when_the_connection_stands_and_nothing_has_left(wo
         (b"SSH-2.0-OpenSSH_9.6\r\n\r\n", GarbledAnswer),
         (b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf", Unreachable),
         (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", GarbledAnswer),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\nx" + b"x" * 200_000, GarbledAnswer),
         (b"HTTP/1.1 2x0 OK\r\n\r\n", GarbledAnswer),
         (b"HTTP/1.1 200 OK\r\n" + b"x" * 100_000, GarbledAnswer),
     ],

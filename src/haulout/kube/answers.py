@@ -6,14 +6,14 @@ kind becomes a `Misfit` and spoils nothing else: a hostile object must not blind
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from haulout import errors
-from haulout.errors import ApiError, GarbledAnswer
+from haulout.errors import ApiError, GarbledAnswer, LimitExceeded
 from haulout.kube.admission import error_type
 from haulout.kube.objects import Base, Bookmark, ListMetadata, Metadata, Misfit, Object, Page, Status, WatchEvent
 from haulout.kube.transport import Response, Told
@@ -36,6 +36,9 @@ _BY_CODE: dict[int, type[ApiError]] = {
     429: errors.TooManyRequests,
 }
 _SHOWN = 120  # characters of an unintelligible answer that a message shows
+_LONGEST_MESSAGE = 4000  # characters of a Status: it goes into logs and objects
+_FEW_MISFITS = 1000
+_SMALLEST_OBJECT = 64  # bytes, on the average: a name, a uid, times
 _SERVER_TROUBLE = 500
 
 
@@ -113,8 +116,20 @@ def decode_page(model: type[T], body: bytes, *, doing: str) -> Page[T | Misfit]:
         whole: _ListOnTheWire[T | Misfit] = _page_decoder(model).decode(body)
     except _UNDECODABLE:
         raws = decode(_ListOnTheWire[msgspec.Raw], body, doing=doing)
-        return Page(metadata=raws.metadata, items=tuple(_fit(model, raw) for raw in raws.items or ()))
+        most = max(_FEW_MISFITS, len(body) // _SMALLEST_OBJECT)
+        return Page(metadata=raws.metadata, items=tuple(_fitted(model, raws.items or (), most=most, doing=doing)))
     return Page(metadata=whole.metadata, items=whole.items or ())
+
+
+def _fitted(model: type[T], raws: Iterable[msgspec.Raw], *, most: int, doing: str) -> Iterator[T | Misfit]:
+    """Yield objects and misfits; a misfit takes many times its bytes, so that there may not be a million of them."""
+    misfits = 0
+    for raw in raws:
+        thing = _fit(model, raw)
+        misfits += isinstance(thing, Misfit)
+        if misfits > most:
+            raise LimitExceeded(f"{doing}: more than {most} objects of one page do not fit their kind")
+        yield thing
 
 
 def decode_event(model: type[T], line: bytes | Told, *, doing: str) -> WatchEvent[T] | WatchEvent[Misfit] | Bookmark:
@@ -204,7 +219,7 @@ def from_status(
     kind = _BY_CODE.get(code, errors.ServerFailure if code >= _SERVER_TROUBLE else ApiError)
     if status.reason == "AlreadyExists":
         kind = errors.AlreadyExists
-    message = " ".join(status.message.split()) or status.reason or f"HTTP {code}"
+    message = _message(status) or status.reason or f"HTTP {code}"
     return error_type(kind, message)(
         message,
         doing=doing,
@@ -213,6 +228,11 @@ def from_status(
         causes=[errors.Cause(cause.reason, cause.field, cause.message) for cause in causes],
         retry_after=retry_after,
     )
+
+
+def _message(status: Status) -> str:
+    text = " ".join(status.message.split())
+    return text if len(text) <= _LONGEST_MESSAGE else text[:_LONGEST_MESSAGE] + "…"
 
 
 def garbled(body: bytes, error: Exception, *, doing: str) -> GarbledAnswer:

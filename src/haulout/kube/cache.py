@@ -37,6 +37,10 @@ _INSISTENCE = 5  # times in a row that a server must show an older state before 
 _MOST_DIGITS = 20  # of a resource version, which has 64 bits
 _FAILED = "a handler for %s failed; going on"
 _GRAVES = 1024  # objects that went are remembered, so that a late event cannot bring one back
+_LONGEST_UID = 253  # characters of one that is remembered
+_UNCHECKED = 1000  # objects that may come before a cache that does not measure them asks its budget again
+_MISFIT_BYTES = 1024  # of a misfit, besides its name and problem
+_MISFITS_LOGGED = 100  # after each list
 
 
 def as_is(thing: T) -> T:
@@ -64,6 +68,9 @@ class Cache(Generic[R]):
 
     With `keeps` only some of them take room. When it comes to say yes to what is there already, that has to be asked
     for and `note`d.
+
+    All caches of a client share a budget (`haulout.kube.limits`) of objects and, with `size`, which measures a row, of
+    bytes. `observe` is called with each failure to follow, and with None when it follows again.
     """
 
     def __init__(
@@ -75,6 +82,8 @@ class Cache(Generic[R]):
         indexes: Mapping[str, Indexer[R]] | None = None,
         stays: Callable[[R, R], bool] | None = None,
         keeps: Callable[[R], bool] | None = None,
+        size: Callable[[R], int] | None = None,
+        observe: Callable[[KubeError | None], None] = lambda _: None,
     ) -> None:
         self.resource = selection.resource
         self.misfits: dict[str, str] = {}
@@ -82,21 +91,29 @@ class Cache(Generic[R]):
         self._meters = client.meters
         self._row: Callable[[Any], R] = row
         self._keeps = keeps
-        self._store: Store[R] = Store(indexes, stays=stays)
+        self._size = size
+        self._budget = client.cached
+        self._store: Store[R] = Store(indexes, stays=stays, size=size)
         self._collected: dict[str, R] = {}
         self._collected_misfits: dict[str, str] = {}
+        self._collected_bytes = self._misfit_bytes = self._collected_misfit_bytes = 0
+        self._check_at = 0  # objects
+        self._misfits_logged = 0
         self._handlers: list[Handler[R]] = []
         self._graves: dict[str, int] = {}  # by uid: the revision at which it went
         self._newest = 0
         self._times_stale = 0
         self._synced = asyncio.Event()
         self._readers: list[tuple[int, asyncio.Future[None]]] = []
-        self._follower: Follower[Any] = Follower(client, selection, self)
+        self._follower: Follower[Any] = Follower(client, selection, self, observe=observe)
 
     async def run(self) -> NoReturn:
         """Follow the cluster until cancelled."""
-        with self._meters.following(self):
-            await self._follower.run()
+        try:
+            with self._meters.following(self):
+                await self._follower.run()
+        finally:
+            self._budget.release(self)
 
     # For readers
 
@@ -191,6 +208,7 @@ class Cache(Generic[R]):
         """Expect all objects there are."""
         self._collected = {}
         self._collected_misfits = {}
+        self._collected_bytes = self._collected_misfit_bytes = self._check_at = 0
 
     def collect(self, thing: Any) -> None:
         """Take one of the objects there are."""
@@ -198,6 +216,9 @@ class Cache(Generic[R]):
         if isinstance(row, Misfit):
             self._collected.pop(row.key, None)
             self._collected_misfits[row.key] = row.problem
+            self._collected_misfit_bytes += _misfit_size(row)
+            if self._size is not None:
+                self._check_collected()
             return
         self._collected_misfits.pop(row.key, None)
         if self._keeps is not None and not self._keeps(row):
@@ -207,6 +228,9 @@ class Cache(Generic[R]):
         # The very same state again: keep the row we have, so that loading anew does not hold everything twice.
         same = known is not None and known.uid == row.uid and known.resource_version == row.resource_version
         self._collected[row.key] = known if same and known is not None else row
+        if self._size is not None:
+            self._collected_bytes += self._size(row)
+            self._check_collected()
 
     def discard(self, thing: Any) -> None:
         """Take back one that was collected."""
@@ -217,8 +241,12 @@ class Cache(Generic[R]):
     def complete(self, resource_version: str) -> None:
         """Make what was collected the state of things, and tell the handlers what is different."""
         self._refuse_stale(resource_version)
+        self._check_collected()  # what is not measured is bounded by the limits of a list until now
         collected, self._collected = self._collected, {}
-        self._set_misfits(self._collected_misfits)
+        self._misfits_logged = 0
+        self._log_misfits(self._collected_misfits)
+        self.misfits, self._misfit_bytes = self._collected_misfits, self._collected_misfit_bytes
+        self._collected_misfits = {}
         now = revision(resource_version)
         gone = [row for row in self._store.all() if row.key not in collected]
         changes: list[tuple[R | None, R | None]] = []
@@ -284,13 +312,20 @@ class Cache(Generic[R]):
         if old is not None and revision(old.resource_version) >= at:
             return
         if isinstance(row, Misfit):
-            self._set_misfits({**self.misfits, key: row.problem})
+            self._misfit_bytes += _misfit_size(row)
+            self._check_kept(len(self._store) + len(self.misfits) + 1, self._store.size)
+            self._log_misfits({key: row.problem})
+            self.misfits[key] = row.problem
             self._store.drop(key)
             steps: list[tuple[R | None, R | None]] = [(old, None)] if old is not None else []
         elif self._keeps is not None and not self._keeps(row):
             self._store.drop(key)
             steps = [(old, None)] if old is not None else []
         else:
+            if self._size is not None:
+                self._check_kept(len(self._store) + 1, self._store.size + self._size(row))
+            elif old is None and len(self._store) >= self._check_at:
+                self._check_kept(len(self._store) + 1, 0)
             if self.misfits:
                 self.misfits.pop(key, None)
             self._store.put(row)
@@ -312,11 +347,23 @@ class Cache(Generic[R]):
             self._store.drop(key)
             self._tell_all(known, None)
 
-    def _set_misfits(self, misfits: Mapping[str, str]) -> None:
+    def _log_misfits(self, misfits: Mapping[str, str]) -> None:
         for key, problem in misfits.items():
-            if self.misfits.get(key) != problem:
+            if self.misfits.get(key) != problem and self._misfits_logged < _MISFITS_LOGGED:
+                self._misfits_logged += 1
                 log.warning("leaving out %s %s, which does not fit its kind: %s", self.resource, key, problem)
-        self.misfits = dict(misfits)
+
+    def _check_collected(self) -> None:
+        size = 0 if self._size is None else self._collected_bytes + self._collected_misfit_bytes
+        self._check(len(self._collected) + len(self._collected_misfits), size)
+
+    def _check_kept(self, objects: int, size: int) -> None:
+        self._check(objects, 0 if self._size is None else size + self._misfit_bytes)
+
+    def _check(self, objects: int, size: int) -> None:
+        """Raise `LimitExceeded` if this much is more than the caches of a cluster may keep."""
+        self._budget.keep(self, objects=objects, size=size, doing=f"following {self.resource}")
+        self._check_at = objects + _UNCHECKED
 
     def _refuse_stale(self, resource_version: str) -> None:
         if revision(resource_version) >= self._newest:
@@ -331,6 +378,8 @@ class Cache(Generic[R]):
         self._graves.clear()
 
     def _bury(self, uid: str, at: int) -> None:
+        if len(uid) > _LONGEST_UID:
+            return
         self._graves[uid] = max(at, self._graves.get(uid, 0))
         if len(self._graves) > _GRAVES:
             del self._graves[next(iter(self._graves))]
@@ -347,6 +396,10 @@ class Cache(Generic[R]):
             handler(old, new)
         except Exception:
             log.exception(_FAILED, self.resource)
+
+
+def _misfit_size(misfit: Misfit) -> int:
+    return len(misfit.key) + len(misfit.problem) + _MISFIT_BYTES
 
 
 def _metadata_of(thing: Any) -> Metadata:

@@ -28,10 +28,19 @@ import msgspec
 from haulout.core import duration
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
-from haulout.errors import ApiError, Expired, GarbledAnswer, ServerFailure, TooManyRequests, Unreachable
+from haulout.errors import (
+    ApiError,
+    Expired,
+    GarbledAnswer,
+    LimitExceeded,
+    ServerFailure,
+    TooManyRequests,
+    Unreachable,
+)
 from haulout.kube import answers
 from haulout.kube.calls import NO_ANSWER, OTHER, Call, Calls
 from haulout.kube.impersonation import Headers
+from haulout.kube.limits import OWN_CLUSTER, CacheBudget, Limits
 from haulout.kube.meters import Meters
 from haulout.kube.objects import Bookmark, Misfit, Object, Page, Version, WatchEvent, object_key
 from haulout.kube.patches import Patch
@@ -47,6 +56,9 @@ PAGE_SIZE = 500
 _TRIES = 4
 _PAGE_WITHIN = timedelta(seconds=30)
 _WHOLE_LIST_WITHIN = timedelta(minutes=5)  # and once: what takes so long must not be asked for over and over
+_LIST_WITHIN = timedelta(minutes=15)  # all pages together: servers forget the moment that a list shows after five
+_FEWER = 5  # times fewer objects are asked for when a page is too large
+_EMPTY_PAGES = 100  # in a row: servers send none
 _LONGEST_WAIT = timedelta(seconds=30)  # a longer Retry-After is the caller's to schedule
 _BACKOFF = Backoff(first=timedelta(milliseconds=200), factor=2, limit=timedelta(seconds=5), jitter=0.5)
 _OK = 200
@@ -68,6 +80,7 @@ class Client:
         meters: Meters | None = None,
         headers: Headers = (),
         token: Token | None = None,
+        cached: CacheBudget | None = None,
     ) -> None:
         self.transport = transport
         self.clock = clock
@@ -76,6 +89,8 @@ class Client:
         self.calls = calls or Calls(clock)  # what was asked so far, and how it was answered
         self.meters = meters or Meters()
         self.may_write = may_write  # asked before each write leaves
+        self.cached = cached or CacheBudget(OWN_CLUSTER)  # what all caches of the cluster keep
+        self.limits = self.cached.limits
         self._headers = headers  # of each request
         self._token = token  # of whoever asks, instead of the transport's own credentials
 
@@ -121,6 +136,7 @@ class Client:
             meters=self.meters,
             headers=headers or self._headers,
             token=token or self._token,
+            cached=self.cached,
         )
 
     async def close(self) -> None:
@@ -175,22 +191,37 @@ class Client:
         from_cache: bool = False,
         page_size: int = PAGE_SIZE,
     ) -> AsyncGenerator[Page[T | Misfit], None]:
-        """Yield the pages of a list, all of the same moment; `Expired` when that moment is gone before the end."""
+        """Yield the pages of a list, all of the same moment; `Expired` when that moment is gone before the end.
+
+        A page that is too large is asked for again with fewer objects. `LimitExceeded` when that does not help, or
+        when the pages are too much together.
+        """
         path = resource.path(namespace=namespace)
         doing = f"listing {_named(resource, '', namespace)}"
         query = _selection(labels, fields)
         query += (("resourceVersion", "0"),) if from_cache else ()
-        query += (("limit", str(page_size)),) if page_size else ()
         following: Query = ()
+        total = _ListTotal(self.limits, doing=doing)
+        until = self.clock.monotonic() + _LIST_WITHIN.total_seconds()
         while True:
             timeout = _PAGE_WITHIN if page_size else _WHOLE_LIST_WITHIN
-            request = Request(method="GET", path=path, query=query + following, timeout=timeout)
+            limit: Query = (("limit", str(page_size)),) if page_size else ()
+            request = Request(method="GET", path=path, query=query + limit + following, timeout=timeout)
             tries = _TRIES if page_size else 1
-            body = await self._send(request, doing=doing, call=_call("list", resource), tries=tries)
+            try:
+                body = await self._send(request, doing=doing, call=_call("list", resource), tries=tries)
+            except LimitExceeded:
+                if page_size <= 1:
+                    raise
+                page_size = max(page_size // _FEWER, 1)
+                continue
             page = answers.decode_page(resource.model, body, doing=doing)
+            total.add(page, size=len(body))
             yield page
             if not page.metadata.continue_:
                 return
+            if self.clock.monotonic() > until:
+                raise LimitExceeded(f"{doing}: the list has not ended within {duration.format(_LIST_WITHIN)}")
             # A continued list names its moment in the token, and must not name another.
             query = tuple(pair for pair in query if pair[0] != "resourceVersion")
             following = (("continue", page.metadata.continue_),)
@@ -421,9 +452,9 @@ class Client:
         except Unreachable as error:
             self.calls.note(call, began=began, code=NO_ANSWER)
             raise Unreachable(f"{doing}: {error}", sent=error.sent) from error
-        except GarbledAnswer as error:
+        except (GarbledAnswer, LimitExceeded) as error:
             self.calls.note(call, began=began, code=NO_ANSWER)
-            raise GarbledAnswer(f"{doing}: {error}") from error
+            raise type(error)(f"{doing}: {error}") from error
         self.calls.note(call, began=began, code=response.status)
         if response.status < _OK or response.status >= _REFUSED:
             raise answers.refusal(response.status, response.headers, response.body, doing=doing)
@@ -446,6 +477,29 @@ class Client:
         if not harmless or (asked_for and asked_for > _LONGEST_WAIT):
             return None
         return max(_BACKOFF.delay(attempt, self.random), asked_for or timedelta())
+
+
+class _ListTotal:
+    """What the pages of one list are together."""
+
+    def __init__(self, limits: Limits, *, doing: str) -> None:
+        self._limits = limits
+        self._doing = doing
+        self._objects = self._bytes = self._empty = 0
+        self._token = ""
+
+    def add(self, page: Page[Any], *, size: int) -> None:
+        """Add a page; raises `LimitExceeded`."""
+        self._objects += len(page.items)
+        self._bytes += size
+        self._empty = 0 if page.items else self._empty + 1
+        if self._objects > self._limits.list_objects:
+            raise LimitExceeded(f"{self._doing}: more than {self._limits.list_objects} objects")
+        if self._bytes > self._limits.list_bytes:
+            raise LimitExceeded(f"{self._doing}: more than {self._limits.list_bytes >> 20} MiB on all pages")
+        if self._empty > _EMPTY_PAGES or (self._token and page.metadata.continue_ == self._token):
+            raise LimitExceeded(f"{self._doing}: the pages of the list do not end")
+        self._token = page.metadata.continue_
 
 
 def _call(verb: str, resource: Resource[Any], subresource: str = "") -> Call:

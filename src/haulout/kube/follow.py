@@ -13,19 +13,20 @@ A streamed list ends with a bookmark that says so. When it does not come (it was
 sends it) the list is taken by pages instead, that once: what is there must not stay unknown until the watch ends.
 
 Trouble is met with growing, jittered pauses, or with the pause the server asks for; it is logged when it begins,
-changes and ends, not on every try.
+changes and ends, not on every try. A server that exceeds a limit (`haulout.kube.limits`) is asked for everything anew,
+less and less often until it keeps to its limits.
 """
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Generic, NoReturn, Protocol, TypeVar
 
 from haulout.core.backoff import Backoff
-from haulout.errors import ApiError, BadRequest, Expired, Invalid, KubeError, NotFound, Unreachable
+from haulout.errors import ApiError, BadRequest, Expired, Invalid, KubeError, LimitExceeded, NotFound, Unreachable
 from haulout.kube.client import PAGE_SIZE, Client
 from haulout.kube.objects import Bookmark, Misfit, Page, WatchEvent
 from haulout.kube.resources import Resource
@@ -44,6 +45,8 @@ _SETTLED = timedelta(seconds=30)  # a watch that stood this long worked, though 
 _WELL_AFTER = timedelta(seconds=5)  # without an error following a watch's start
 _LONGEST_PAUSE = timedelta(minutes=5)  # whatever a Retry-After says: a page of a load balancer must not blind us
 _BACKOFF = Backoff(first=timedelta(seconds=1), factor=2, limit=timedelta(seconds=30), jitter=0.5)
+# For a server that sends too much: reading that much again costs seconds of CPU time.
+_EXCESS_BACKOFF = Backoff(first=timedelta(seconds=5), factor=2, limit=timedelta(minutes=1), jitter=0.5)
 
 
 class Copy(Protocol[T]):
@@ -106,7 +109,14 @@ class _NoEnd(Unreachable):
 class Follower(Generic[T]):
     """Keeps a copy of a selection up to date for as long as `run` runs."""
 
-    def __init__(self, client: Client, selection: Selection[T], copy: Copy[T]) -> None:
+    def __init__(
+        self,
+        client: Client,
+        selection: Selection[T],
+        copy: Copy[T],
+        *,
+        observe: Callable[[KubeError | None], None] = lambda _: None,
+    ) -> None:
         self.problem: str | None = None  # why it is not following now
         self.is_missing = False  # the server knows no such kind of object
         self.heard: float | None = None  # when the server last said anything, on the loop's clock
@@ -114,6 +124,8 @@ class Follower(Generic[T]):
         self._clock = client.clock
         self._selection = selection
         self._copy = copy
+        self._observe = observe  # called with each failure, and with None when it follows again
+        self._excesses = 0  # in a row: the server exceeded a limit
         self._must_load = True
         self._progressed = False
         self._verified = False  # that the server is not behind us, since the last reconnect
@@ -138,6 +150,7 @@ class Follower(Generic[T]):
                 fresh = back or self._progressed or lasted > _SETTLED.total_seconds()
                 failures, was_expired = 1 if fresh else failures + 1, is_expired
                 self._verified = False
+                self._excesses = 0 if lasted > _LONGEST_PAUSE.total_seconds() else self._excesses
                 self._note(error)
                 await self._clock.sleep(self._pause(error, failures))
                 continue
@@ -153,15 +166,20 @@ class Follower(Generic[T]):
             self._must_load = True
         else:
             self._page_size = self._selection.page_size
+        if isinstance(error, LimitExceeded):
+            self._excesses += 1
+            self._must_load = True
         if str(error) != self.problem:
             log.warning("%s; trying again", error)
         self.problem = str(error)
         self.is_missing = isinstance(error, NotFound)
+        self._observe(error)
 
     def _well(self) -> None:
         if self.problem is not None:
             log.info("following %s again", self._selection.resource)
             self.problem, self.is_missing = None, False
+            self._observe(None)
 
     def _stands(self) -> None:
         """Take a watch for good that was opened some time ago, and had no trouble since."""
@@ -171,6 +189,8 @@ class Follower(Generic[T]):
     def _pause(self, error: KubeError, failures: int) -> timedelta:
         if isinstance(error, Expired) and failures == 1:
             return timedelta()  # nothing is wrong with the server: we were away for too long
+        if isinstance(error, LimitExceeded):
+            return _EXCESS_BACKOFF.delay(self._excesses, self._client.random)
         asked_for = error.retry_after if isinstance(error, ApiError) else None
         return max(_BACKOFF.delay(failures, self._client.random), min(asked_for or timedelta(), _LONGEST_PAUSE))
 
@@ -260,7 +280,8 @@ class Follower(Generic[T]):
             self.heard = loop.time()
             if not self._progressed:
                 self._progressed = self._verified = True
-                self._well()
+                if not self._excesses:  # one event of a watch that floods is no sign that it stopped
+                    self._well()
             if isinstance(event, Bookmark):
                 self._copy.advance(event.resource_version)
             else:

@@ -35,12 +35,18 @@ class Store(Generic[R]):
     """Rows by key, and by what else they are asked for.
 
     `stays` may tell of two states of a row that all indexes put both under the same values. Where it does, which is
-    cheaper than asking all indexes, the store remembers where each row is.
+    cheaper than asking all indexes, the store remembers where each row is. `size` measures a row in bytes.
     """
 
     def __init__(
-        self, indexes: Mapping[str, Indexer[R]] | None = None, *, stays: Callable[[R, R], bool] | None = None
+        self,
+        indexes: Mapping[str, Indexer[R]] | None = None,
+        *,
+        stays: Callable[[R, R], bool] | None = None,
+        size: Callable[[R], int] | None = None,
     ) -> None:
+        self.size = 0  # of all rows, if they are measured
+        self._size = size
         self._stays = stays
         self._places: dict[str, tuple[dict[str, R], ...]] = {}  # by key
         self._rows: dict[str, R] = {}
@@ -70,6 +76,8 @@ class Store(Generic[R]):
         key = row.key
         old = self._rows.get(key)
         self._rows[key] = row
+        if self._size is not None:
+            self.size += self._size(row) - (0 if old is None else self._size(old))
         if old is not None and self._stays is not None and self._stays(old, row):
             for place in self._places[key]:
                 place[key] = row
@@ -93,6 +101,8 @@ class Store(Generic[R]):
         """Forget the row with this key, and return it."""
         old = self._rows.pop(key, None)
         if old is not None:
+            if self._size is not None:
+                self.size -= self._size(old)
             self._places.pop(key, None)
             self._unindex(key, old)
         return old

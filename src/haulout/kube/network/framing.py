@@ -1,17 +1,21 @@
 """What transports over the network have in common: how a request is addressed, a stream cut, a connection kept."""
 
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Final
 from urllib.parse import quote, urlencode
 
-from haulout.errors import GarbledAnswer
+from haulout.core.clock import Clock
+from haulout.errors import LimitExceeded
+from haulout.kube.limits import Limits, WatchAllowance
 from haulout.kube.network import wording
+from haulout.kube.network.bounded import Read
 from haulout.kube.transport import Request
 
 # The client above encodes the parts of a path; here only what can never stand in one is encoded.
 _PATH_CHARACTERS: Final = "/%:@!$&'()*+,;=-._~"
-_LONGEST_LINE: Final = 64 << 20  # forty times the largest object that etcd takes
+_MANY: Final = 64 << 10  # bytes of a stream that may keep everybody else from running
 # A peer that vanished without a word (a node lost power) is noticed after about a minute.
 _KEEPALIVE: Final = {"TCP_KEEPIDLE": 30, "TCP_KEEPALIVE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 
@@ -22,25 +26,30 @@ def target(request: Request) -> str:
     return f"{quote(request.path, safe=_PATH_CHARACTERS)}{query}"
 
 
-async def lines(read: Callable[[], Awaitable[bytes]], *, doing: str) -> AsyncIterator[bytes]:
+async def lines(read: Read, *, doing: str, limits: Limits, clock: Clock) -> AsyncIterator[bytes]:
     """Yield complete lines of what `read` returns bit by bit, until that is nothing.
 
-    Lines are cut from whole reads with `bytes.split`, and only one that spans several reads is ever copied.
+    Lines are cut from whole reads with `bytes.split`, and only one that spans several reads is ever copied. Others get
+    to run after each large read: the next one may be there already, decompressed from a few bytes.
     """
+    allowance = WatchAllowance(limits)
     begun: list[bytes] = []  # the pieces of a line that has not ended yet
     length = 0
     while chunk := await read():
         first, *rest = chunk.split(b"\n")
         begun.append(first)
         length += len(first)
-        if length > _LONGEST_LINE:
-            raise GarbledAnswer(f"{doing}: a line of the stream has no end")
+        if length > limits.line_bytes:
+            raise LimitExceeded(f"{doing}: a line of the stream is longer than {limits.line_bytes} bytes")
+        allowance.take(lines=len(rest), size=len(chunk), doing=doing)
         if rest:
             yield b"".join(begun)
             begun = [rest.pop()]
             length = len(begun[0])
             for line in rest:
                 yield line
+        if len(chunk) >= _MANY:
+            await clock.sleep(timedelta())
     if any(begun):
         raise wording.broke_off(doing, "in the middle of a line")
 

@@ -27,8 +27,10 @@ from yarl import URL
 
 from haulout import __version__
 from haulout.core.clock import Clock
-from haulout.errors import CredentialsError, Unreachable
+from haulout.errors import CredentialsError, LimitExceeded, Unreachable
+from haulout.kube.limits import OWN_CLUSTER, Limits
 from haulout.kube.network import failures, framing, tls, wording
+from haulout.kube.network.bounded import TooLarge, read_beginning, read_body
 from haulout.kube.network.config import Connection
 from haulout.kube.network.credentials import Identity, holder
 from haulout.kube.network.tls import ClientCertificate
@@ -37,6 +39,7 @@ from haulout.kube.transport import Request, Response
 log = logging.getLogger(__name__)
 
 _OK: Final = 200
+_REFUSED: Final = 300
 _UNAUTHORIZED: Final = 401
 _HARMLESS: Final = {"GET", "HEAD"}
 # Below the 90 s after which an API server closes an idle connection, and the 60 s of common load balancers.
@@ -56,11 +59,13 @@ class HttpTransport:
         clock: Clock,
         user_agent: str = f"haulout/{__version__}",
         connections: int = 100,
+        limits: Limits = OWN_CLUSTER,
     ) -> None:
         self.server = connection.server
         self._connection = connection
         self._clock = clock
         self._user_agent = user_agent
+        self._limits = limits
         self._free = asyncio.Semaphore(connections)
         self._base = str(URL(connection.server)).rstrip("/")
         self._lanes: list[_Lane] = []  # the last one is in use, those before it end with their streams
@@ -112,7 +117,7 @@ class HttpTransport:
                 async with asyncio.timeout(request.timeout.total_seconds()), self._free:
                     answer = await self._begin(lane, identity, request, exchange)
                     try:
-                        body = await answer.read()
+                        body = await self._body(answer)
                     finally:
                         answer.close()
         return Response(answer.status, _headers(answer), body)
@@ -125,9 +130,14 @@ class HttpTransport:
                 async with asyncio.timeout(request.timeout.total_seconds()):
                     answer = await self._begin(lane, identity, request, exchange)
             try:
-                yield HttpStream(answer, exchange)
+                yield HttpStream(answer, exchange, limits=self._limits, clock=self._clock)
             finally:
                 answer.close()
+
+    async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
+        if not _OK <= answer.status < _REFUSED:
+            return await read_beginning(answer.content.readany, limit=self._limits.error_bytes)
+        return await read_body(answer.content.readany, limit=self._limits.response_bytes)
 
     async def _begin(
         self, lane: "_Lane", identity: Identity, request: Request, exchange: "_Exchange"
@@ -209,22 +219,26 @@ class HttpTransport:
 class HttpStream:
     """An answer that goes on. See `haulout.kube.transport.Stream`."""
 
-    __slots__ = ("_answer", "_exchange", "headers", "status")
+    __slots__ = ("_answer", "_clock", "_exchange", "_limits", "headers", "status")
 
-    def __init__(self, answer: aiohttp.ClientResponse, exchange: "_Exchange") -> None:
+    def __init__(self, answer: aiohttp.ClientResponse, exchange: "_Exchange", *, limits: Limits, clock: Clock) -> None:
         self.status = answer.status
         self.headers: Mapping[str, str] = _headers(answer)
         self._answer = answer
         self._exchange = exchange
+        self._limits = limits
+        self._clock = clock
 
     def lines(self) -> AsyncIterator[bytes]:
         """Yield each line as it arrives."""
-        return framing.lines(self._read, doing=self._exchange.doing) if self.status == _OK else self._refusal()
+        if self.status != _OK:
+            return self._refusal()
+        return framing.lines(self._read, doing=self._exchange.doing, limits=self._limits, clock=self._clock)
 
     async def _refusal(self) -> AsyncIterator[bytes]:
         with self._exchange:
             async with asyncio.timeout(self._exchange.seconds):
-                body = await self._answer.read()
+                body = await read_beginning(self._answer.content.readany, limit=self._limits.error_bytes)
         yield body
 
     async def _read(self) -> bytes:
@@ -291,6 +305,8 @@ class _Exchange:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, TimeoutError):
             raise wording.timed_out(self.doing, self.seconds, self._connection, sent=self.sent) from None
+        if isinstance(error, TooLarge):
+            raise LimitExceeded(f"{self.doing}: {error}") from None
         if isinstance(error, (aiohttp.ClientError, OSError)):
             raise failures.explain(error, doing=self.doing, connection=self._connection, sent=self.sent) from error
 

@@ -14,8 +14,10 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from haulout.core.clock import Clock
-from haulout.errors import GarbledAnswer, KubeError, Unreachable
+from haulout.errors import GarbledAnswer, KubeError, LimitExceeded, Unreachable
+from haulout.kube.limits import OWN_CLUSTER, Limits
 from haulout.kube.network import framing, tls, wording
+from haulout.kube.network.bounded import TooLarge
 from haulout.kube.network.config import Connection
 from haulout.kube.network.credentials import Identity, holder
 from haulout.kube.network.plain import Answer, NotHttp, Place, asking
@@ -23,6 +25,7 @@ from haulout.kube.network.tls import ClientCertificate
 from haulout.kube.transport import Request, Response, Transport
 
 _OK: Final = 200
+_REFUSED: Final = 300
 _UNAUTHORIZED: Final = 401
 
 
@@ -32,16 +35,18 @@ def lean_transport(connection: Connection, *, clock: Clock, user_agent: str) -> 
         from haulout.kube.network.http import HttpTransport
 
         return HttpTransport(connection, clock=clock, user_agent=user_agent)
-    return LeanTransport(connection, user_agent=user_agent)
+    return LeanTransport(connection, clock=clock, user_agent=user_agent)
 
 
 class LeanTransport:
     """Moves requests to the cluster that `connection` describes."""
 
-    def __init__(self, connection: Connection, *, user_agent: str) -> None:
+    def __init__(self, connection: Connection, *, clock: Clock, user_agent: str, limits: Limits = OWN_CLUSTER) -> None:
         self.server = connection.server
         self._connection = connection
+        self._clock = clock
         self._user_agent = user_agent
+        self._limits = limits
         self._place: tuple[ClientCertificate | None, Place] | None = None
 
     async def send(self, request: Request) -> Response:
@@ -77,7 +82,12 @@ class LeanTransport:
         exchange = _Exchange(request, self._connection)
         with exchange:
             async with asyncio.timeout(exchange.seconds), self._asking(identity, request, exchange) as answer:
-                return Response(answer.status, answer.headers, await answer.read())
+                return Response(answer.status, answer.headers, await self._body(answer))
+
+    async def _body(self, answer: Answer) -> bytes:
+        if not _OK <= answer.status < _REFUSED:
+            return await answer.read_beginning(limit=self._limits.error_bytes)
+        return await answer.read(limit=self._limits.response_bytes)
 
     @asynccontextmanager
     async def _stream_as(self, identity: Identity, request: Request) -> AsyncGenerator["LeanStream"]:
@@ -87,7 +97,7 @@ class LeanTransport:
             async with asyncio.timeout(exchange.seconds):
                 answer = await opening.__aenter__()
         try:
-            yield LeanStream(answer, exchange)
+            yield LeanStream(answer, exchange, limits=self._limits, clock=self._clock)
         finally:
             await opening.__aexit__(None, None, None)
 
@@ -128,23 +138,27 @@ class LeanTransport:
 class LeanStream:
     """An answer that goes on. See `haulout.kube.transport.Stream`."""
 
-    __slots__ = ("_answer", "_exchange", "_pieces", "headers", "status")
+    __slots__ = ("_answer", "_clock", "_exchange", "_limits", "_pieces", "headers", "status")
 
-    def __init__(self, answer: Answer, exchange: "_Exchange") -> None:
+    def __init__(self, answer: Answer, exchange: "_Exchange", *, limits: Limits, clock: Clock) -> None:
         self.status = answer.status
         self.headers = answer.headers
         self._answer = answer
         self._pieces = answer.pieces()
         self._exchange = exchange
+        self._limits = limits
+        self._clock = clock
 
     def lines(self) -> AsyncIterator[bytes]:
         """Yield each line as it arrives."""
-        return framing.lines(self._read, doing=self._exchange.doing) if self.status == _OK else self._refusal()
+        if self.status != _OK:
+            return self._refusal()
+        return framing.lines(self._read, doing=self._exchange.doing, limits=self._limits, clock=self._clock)
 
     async def _refusal(self) -> AsyncIterator[bytes]:
         with self._exchange:
             async with asyncio.timeout(self._exchange.seconds):
-                body = await self._answer.read()
+                body = await self._answer.read_beginning(limit=self._limits.error_bytes)
         yield body
 
     async def _read(self) -> bytes:
@@ -178,6 +192,8 @@ class _Exchange:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
         if isinstance(error, TimeoutError) and error.errno is None:
             raise wording.timed_out(self.doing, self.seconds, self._connection, sent=self._sent) from None
+        if isinstance(error, TooLarge):
+            raise LimitExceeded(f"{self.doing}: {error}") from None
         if isinstance(error, (OSError, EOFError, NotHttp)):
             raise self._explained(error) from error
 

@@ -1,7 +1,7 @@
 """HTTP/1.1 in its plainest form, over asyncio's streams: one connection for each request.
 
     async with asking(place, "GET", "/metadata/instance", headers={"Metadata": "true"}) as answer:
-        body = await answer.read()
+        body = await answer.read(limit=1 << 20)
 
 For a process that asks for little and must be small, as the agent on each node: aiohttp takes more memory than all the
 rest of it. No proxies, no redirects, no compression, no connection that is kept: where one of these matters, aiohttp it
@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from haulout.kube.network import framing
+from haulout.kube.network.bounded import read_beginning, read_body
 
 _LONGEST_HEAD: Final = 64 << 10
 _READ: Final = 64 << 10
@@ -74,9 +75,15 @@ class Answer:
         self.headers = headers
         self._reader = reader
 
-    async def read(self) -> bytes:
-        """Return the whole of its body."""
-        return b"".join([it async for it in self.pieces()])
+    async def read(self, *, limit: int) -> bytes:
+        """Return the whole of its body; raises `TooLarge`."""
+        pieces = self.pieces()
+        return await read_body(lambda: anext(pieces, b""), limit=limit)
+
+    async def read_beginning(self, *, limit: int) -> bytes:
+        """Return the beginning of its body."""
+        pieces = self.pieces()
+        return await read_beginning(lambda: anext(pieces, b""), limit=limit)
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield its body as it arrives."""
@@ -86,7 +93,7 @@ class Answer:
             while size := await self._size():
                 async for piece in self._exactly(size):
                     yield piece
-                await self._reader.readuntil(b"\r\n")
+                await _until(self._reader, b"\r\n")
         elif (length := self.headers.get("content-length")) is not None:
             async for piece in self._exactly(_number(length, base=10)):
                 yield piece

@@ -17,6 +17,7 @@ import msgspec
 
 from haulout.errors import CloudError
 from haulout.kube.network import wording
+from haulout.kube.network.bounded import TooLarge
 from haulout.kube.network.plain import Fetched, NotHttp, Place, asking
 
 __all__ = ["UNREADABLE", "Fetch", "Fetched", "over_http", "pause_of"]
@@ -24,6 +25,7 @@ __all__ = ["UNREADABLE", "Fetch", "Fetched", "over_http", "pause_of"]
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)  # what msgspec raises for a body of any bytes
 
 _WITHIN = timedelta(seconds=10)
+_LARGEST = 1 << 20  # a hundred times what a metadata service says of one machine
 _LONGEST_PAUSE = timedelta(minutes=5)  # whatever is said: what is announced meanwhile would be heard too late
 _DIGITS = re.compile(r"[0-9]{1,9}", re.ASCII)
 
@@ -62,12 +64,12 @@ def over_http(address: str) -> Fetch:
                 asyncio.timeout(within.total_seconds()),
                 asking(place, method, target, headers=headers.items(), body=body) as answer,
             ):
-                return Fetched(answer.status, answer.headers, await answer.read())
+                return Fetched(answer.status, answer.headers, await answer.read(limit=_LARGEST))
         except TimeoutError:
             raise CloudError(f"no answer within {within.total_seconds():g} s", doing=doing) from None
         except OSError as error:
             raise CloudError(wording.words(error), doing=doing) from error
-        except (EOFError, NotHttp) as error:
+        except (EOFError, NotHttp, TooLarge) as error:
             raise CloudError(f"the answer cannot be read: {error}", doing=doing) from error
 
     return fetch

@@ -1,0 +1,110 @@
+"""How much the API server of a cluster may send, and how much of it a process keeps.
+
+    transport = HttpTransport(connection, clock=clock, limits=WORKLOAD_CLUSTER)
+    client = Client(transport, clock=clock, random=random, cached=CacheBudget(WORKLOAD_CLUSTER))
+
+Every answer has a limit after decompression: a response, an error, a line of a watch, a list over all of its pages, the
+lines of a watch per second. What caches keep has a limit per cluster. Whatever exceeds one raises `LimitExceeded`; that
+request ends, and nothing else.
+
+The API server of our own cluster decides about us anyway: its limits only catch a broken server or proxy. The API
+server of a workload cluster may be hostile, and a hub of 400Mi talks to hundreds of them. A response of these is small,
+since decoding takes up to 32 times its size; `Client.pages` asks for fewer objects when a page is too large.
+"""
+
+import asyncio
+from dataclasses import dataclass
+
+from haulout.errors import LimitExceeded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """What one API server may answer; bytes are counted after decompression."""
+
+    response_bytes: int
+    line_bytes: int  # of a watch: one object
+    list_objects: int  # over all pages; also what a watch may send at once
+    list_bytes: int  # the same
+    lines_per_second: int  # of a watch, in the long run
+    bytes_per_second: int  # the same
+    cached_objects: int  # in all caches of the cluster
+    cached_bytes: int  # the same, of caches that measure their rows
+    error_bytes: int = 64 << 10  # of an answer that refuses; the rest is not read
+
+
+# 15,000 nodes and 150,000 pods with 20 kB each are 3.3 GB and 165,000 objects. etcd takes fewer than 20,000 writes a
+# second, and no object beyond 1.5 MiB.
+OWN_CLUSTER = Limits(
+    response_bytes=256 << 20,
+    line_bytes=64 << 20,
+    list_objects=2_000_000,
+    list_bytes=32 << 30,
+    lines_per_second=50_000,
+    bytes_per_second=1 << 30,
+    cached_objects=4_000_000,
+    cached_bytes=4 << 30,
+)
+
+# A hub keeps about 1 kB of a node, and reads nothing but nodes: 50,000 of them. A kubelet writes its node every five
+# minutes, or ten seconds if something changes all the time: 1,500 a second of 15,000 nodes.
+WORKLOAD_CLUSTER = Limits(
+    response_bytes=4 << 20,
+    line_bytes=4 << 20,
+    list_objects=50_000,
+    list_bytes=2 << 30,
+    lines_per_second=2_000,
+    bytes_per_second=64 << 20,
+    cached_objects=50_000,
+    cached_bytes=64 << 20,
+)
+
+
+class WatchAllowance:
+    """What a watch may still send: a whole list at once, and a steady rate after that."""
+
+    __slots__ = ("_at", "_bytes", "_limits", "_lines", "_loop")
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+        self._lines: float = limits.list_objects
+        self._bytes: float = limits.list_bytes
+        self._loop = asyncio.get_running_loop()
+        self._at = self._loop.time()
+
+    def take(self, *, lines: int, size: int, doing: str) -> None:
+        """Take `lines` of together `size` bytes from it; raises `LimitExceeded`."""
+        limits, now = self._limits, self._loop.time()
+        elapsed, self._at = now - self._at, now
+        self._lines = min(self._lines + elapsed * limits.lines_per_second, limits.list_objects) - lines
+        self._bytes = min(self._bytes + elapsed * limits.bytes_per_second, limits.list_bytes) - size
+        if self._lines < 0:
+            limit = f"{limits.list_objects} lines at once and {limits.lines_per_second} a second"
+            raise LimitExceeded(f"{doing}: the watch sends more than {limit}")
+        if self._bytes < 0:
+            limit = f"{limits.list_bytes >> 20} MiB at once and {limits.bytes_per_second >> 20} MiB a second"
+            raise LimitExceeded(f"{doing}: the watch sends more than {limit}")
+
+
+class CacheBudget:
+    """What all caches of one cluster may keep together."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        self._kept: dict[object, tuple[int, int]] = {}  # by cache: objects, bytes
+
+    def keep(self, owner: object, *, objects: int, size: int, doing: str) -> None:
+        """Note how much a cache keeps now; raises `LimitExceeded` if that is too much, and notes nothing then."""
+        others = [it for key, it in self._kept.items() if key is not owner]
+        all_objects = objects + sum(it for it, _ in others)
+        all_bytes = size + sum(it for _, it in others)
+        if all_objects > self.limits.cached_objects:
+            raise LimitExceeded(f"{doing}: more than {self.limits.cached_objects} objects in all caches of the cluster")
+        if all_bytes > self.limits.cached_bytes:
+            limit = f"{self.limits.cached_bytes >> 20} MiB"
+            raise LimitExceeded(f"{doing}: more than {limit} in all caches of the cluster")
+        self._kept[owner] = objects, size
+
+    def release(self, owner: object) -> None:
+        """Forget a cache."""
+        self._kept.pop(owner, None)

@@ -1,0 +1,254 @@
+"""A server that answers with more than anybody should read: gzip bombs, bodies, lists and watches without an end.
+
+    async with bomb_server(Bomb.GZIP) as server:
+        ...  # at server.url, for as long as the context lasts
+        server.bomb = Bomb.NONE  # from now on it is the API server of a cluster with one node
+
+It answers every path alike, so that it can stand for a Kubernetes API server, Prometheus, Slack or a cloud.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from enum import StrEnum
+from functools import cache
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from haulout.core.clock import RealClock
+
+HOST = "127.0.0.1"
+GZIP_BYTES = 917_000  # of gzip, which become 940 MB
+_DEPTH = 100_000
+_PIECE = 64 << 10
+_DRIP_SECONDS = 0.05
+_END_SECONDS = 5
+
+
+class Bomb(StrEnum):
+    """What the server does to whoever asks it."""
+
+    NONE = "none"
+    GZIP = "gzip"  # a small body that expands a thousand times
+    STACKED_GZIP = "stacked-gzip"  # gzip in gzip
+    ENDLESS_BODY = "endless-body"  # a list without an end
+    ENDLESS_PAGES = "endless-pages"  # each with another token
+    ENDLESS_EMPTY_PAGES = "endless-empty-pages"
+    SAME_TOKEN = "same-token"
+    LARGE_PAGES = "large-pages"  # honest ones, of large objects
+    MISFITS = "misfits"  # millions of objects that are none
+    DEEP = "deep"  # JSON that is nested without an end
+    ENDLESS_ERROR = "endless-error"  # status 500
+    SLOW_BODY = "slow-body"  # a byte now and then
+    ENDLESS_HEADERS = "endless-headers"
+    LONG_LINE = "long-line"  # of a watch
+    FLOOD = "flood"  # a watch that tells of the same node without an end
+    GZIP_FLOOD = "gzip-flood"  # the same, compressed
+    GROWTH = "growth"  # a watch that tells of ever new nodes
+    LARGE_ROWS = "large-rows"  # the same, each with labels of a megabyte
+    UIDS = "uids"  # a watch that deletes nodes with uids of a megabyte
+
+
+_OF_WATCHES = {Bomb.LONG_LINE, Bomb.FLOOD, Bomb.GZIP_FLOOD, Bomb.GROWTH, Bomb.LARGE_ROWS, Bomb.UIDS}
+
+
+class BombServer:
+    """See above; `asked` has the paths that were asked for."""
+
+    def __init__(self, bomb: Bomb) -> None:
+        self.bomb = bomb
+        self.url = ""
+        self.asked: list[str] = []
+        self._open: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
+
+    async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answer one connection."""
+        self._open[writer] = asyncio.current_task()
+        try:
+            with contextlib.suppress(OSError, asyncio.IncompleteReadError):
+                while True:
+                    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+                    await reader.readexactly(_length(head))
+                    self.asked.append(head.split()[1])
+                    await self._answer(writer, head.split()[1])
+        finally:
+            self._open.pop(writer, None)
+            writer.close()
+
+    def close(self) -> None:
+        """End all connections."""
+        for writer in tuple(self._open):
+            writer.transport.abort()
+
+    async def end(self) -> None:
+        """End all connections, and wait for that."""
+        answering = [it for it in self._open.values() if it is not None]
+        self.close()
+        if answering:
+            await asyncio.wait(answering, timeout=_END_SECONDS)
+
+    async def _answer(self, writer: asyncio.StreamWriter, target: str) -> None:
+        url = urlsplit(target)
+        query = {key: values[0] for key, values in parse_qs(url.query).items()}
+        is_list = url.path.endswith("/nodes")
+        if query.get("sendInitialEvents"):
+            await _send(writer, {"kind": "Status", "code": 400, "message": "no streaming list"}, status=400)
+        elif url.path == "/version":
+            await _send(writer, {"gitVersion": "v1.34.0"})
+        elif query.get("watch") == "true":
+            await self._watch(writer)
+        elif self.bomb is Bomb.NONE or (is_list and self.bomb in _OF_WATCHES):
+            await _send(writer, _list([_node("n1")]))
+        else:
+            await self._explode(writer, query)
+
+    async def _explode(self, writer: asyncio.StreamWriter, query: dict[str, str]) -> None:  # noqa: C901 - a list
+        at, limit = int(query.get("continue") or 0), int(query.get("limit") or 500)
+        match self.bomb:
+            case Bomb.GZIP | Bomb.STACKED_GZIP:
+                is_stacked = self.bomb is Bomb.STACKED_GZIP
+                body = zlib_compressed(gzip_bomb()) if is_stacked else gzip_bomb()
+                await _send_bytes(writer, body, encoding="gzip, gzip" if is_stacked else "gzip")
+            case Bomb.ENDLESS_BODY:
+                batch = (json.dumps(_node("n1")).encode() + b",") * 500
+                await _send_chunks(writer, itertools.chain([b'{"metadata":{},"items":['], itertools.repeat(batch)))
+            case Bomb.ENDLESS_PAGES:
+                await _send(writer, _list([_node(f"n{at + it}") for it in range(limit)], token=str(at + limit)))
+            case Bomb.ENDLESS_EMPTY_PAGES:
+                await _send(writer, _list([], token=str(at + 1)))
+            case Bomb.SAME_TOKEN:
+                await _send(writer, _list([_node("n1")], token="1"))
+            case Bomb.LARGE_PAGES:
+                nodes = [_node(f"n{it}", note="x" * 100_000) for it in range(at, min(at + limit, 300))]
+                await _send(writer, _list(nodes, token=str(at + limit) if at + limit < 300 else ""))
+            case Bomb.MISFITS:
+                await _send_bytes(writer, b'{"metadata":{},"items":[' + b"0," * 1_900_000 + b"0]}")
+            case Bomb.DEEP:
+                body = b'{"metadata":{},"items":[' + b'{"a":' * _DEPTH + b"0" + b"}" * _DEPTH + b"]}"
+                await _send_bytes(writer, body)
+            case Bomb.ENDLESS_ERROR:
+                await _send_chunks(writer, itertools.repeat(b"x" * _PIECE), status=500)
+            case Bomb.SLOW_BODY:
+                await _send_chunks(writer, itertools.repeat(b" "), seconds=_DRIP_SECONDS)
+            case _:
+                writer.write(b"HTTP/1.1 200 OK\r\n")
+                for number in itertools.count():
+                    writer.write(b"X-%d: %s\r\n" % (number, b"x" * 1000))
+                    await writer.drain()
+
+    async def _watch(self, writer: asyncio.StreamWriter) -> None:
+        match self.bomb:
+            case Bomb.LONG_LINE:
+                await _send_chunks(writer, itertools.repeat(b"x" * _PIECE))
+            case Bomb.FLOOD:
+                lines = (_line("MODIFIED", _node("n1", at=at)) for at in itertools.count(2))
+                await _send_chunks(writer, _batches(lines))
+            case Bomb.GZIP_FLOOD:
+                line = _line("MODIFIED", _node("n1", at=2))
+                squeeze = zlib.compressobj(wbits=31)
+                pieces = (squeeze.compress(line * 5000) + squeeze.flush(zlib.Z_SYNC_FLUSH) for _ in itertools.count())
+                await _send_chunks(writer, pieces, encoding="gzip")
+            case Bomb.GROWTH:
+                lines = (_line("ADDED", _node(f"n{at}", at=at)) for at in itertools.count(2))
+                await _send_chunks(writer, _batches(lines))
+            case Bomb.LARGE_ROWS:
+                value = "x" * 1_000_000
+                lines = (_line("ADDED", _node(f"n{at}", at=at, managed=value)) for at in itertools.count(2))
+                await _send_chunks(writer, lines)
+            case Bomb.UIDS:
+                lines = (
+                    _line("DELETED", _node("n0", at=at, uid=f"{at}{'x' * 1_000_000}")) for at in itertools.count(2)
+                )
+                await _send_chunks(writer, lines)
+            case _:
+                await _send_chunks(writer, [], ends=False)
+
+
+@asynccontextmanager
+async def bomb_server(bomb: Bomb) -> AsyncIterator[BombServer]:
+    """Serve while the context lasts."""
+    served = BombServer(bomb)
+    server = await asyncio.start_server(served.handle, HOST, 0)
+    served.url = f"http://{HOST}:{server.sockets[0].getsockname()[1]}"
+    try:
+        yield served
+    finally:
+        server.close()
+        await served.end()
+
+
+@cache
+def gzip_bomb() -> bytes:
+    """Return gzip of a list of nodes with spaces in it."""
+    squeeze = zlib.compressobj(9, wbits=31)
+    spaces, body = b" " * (1 << 20), squeeze.compress(b'{"metadata":{},"items":[')
+    while len(body) < GZIP_BYTES:
+        body += squeeze.compress(spaces)
+    return body + squeeze.compress(b"]}") + squeeze.flush()
+
+
+def zlib_compressed(body: bytes) -> bytes:
+    """Return gzip of anything."""
+    squeeze = zlib.compressobj(wbits=31)
+    return squeeze.compress(body) + squeeze.flush()
+
+
+def _node(name: str, *, at: int = 1, uid: str = "", note: str = "", managed: str = "operational") -> dict[str, Any]:
+    labels, notes = {"cloud.sap/maintenance-state": managed}, {"note": note} if note else {}
+    metadata = {"name": name, "uid": uid or f"u-{name}", "resourceVersion": str(at), "labels": labels}
+    return {"metadata": {**metadata, "annotations": notes}, "spec": {}, "status": {}}
+
+
+def _list(nodes: list[dict[str, Any]], *, token: str = "") -> dict[str, Any]:
+    return {"kind": "NodeList", "metadata": {"resourceVersion": "1", "continue": token}, "items": nodes}
+
+
+def _line(kind: str, node: dict[str, Any]) -> bytes:
+    return json.dumps({"type": kind, "object": node}, separators=(",", ":")).encode() + b"\n"
+
+
+def _batches(lines: Iterator[bytes]) -> Iterator[bytes]:
+    return (b"".join(itertools.islice(lines, 500)) for _ in itertools.count())
+
+
+def _length(head: str) -> int:
+    found = [it.partition(":")[2] for it in head.split("\r\n") if it.lower().startswith("content-length:")]
+    return int(found[0]) if found else 0
+
+
+async def _send(writer: asyncio.StreamWriter, content: object, *, status: int = 200) -> None:
+    await _send_bytes(writer, json.dumps(content).encode(), status=status)
+
+
+async def _send_bytes(writer: asyncio.StreamWriter, body: bytes, *, status: int = 200, encoding: str = "") -> None:
+    writer.write(_head(status, encoding) + b"Content-Length: %d\r\n\r\n" % len(body) + body)
+    await writer.drain()
+
+
+async def _send_chunks(
+    writer: asyncio.StreamWriter,
+    pieces: Iterator[bytes] | list[bytes],
+    *,
+    status: int = 200,
+    encoding: str = "",
+    seconds: float = 0,
+    ends: bool = True,
+) -> None:
+    writer.write(_head(status, encoding) + b"Transfer-Encoding: chunked\r\n\r\n")
+    for piece in pieces:
+        writer.write(b"%x\r\n%s\r\n" % (len(piece), piece))
+        await writer.drain()
+        await RealClock().sleep(timedelta(seconds=seconds))
+    if ends:
+        writer.write(b"0\r\n\r\n")
+    await writer.drain()
+
+
+def _head(status: int, encoding: str) -> bytes:
+    encoded = f"Content-Encoding: {encoding}\r\n" if encoding else ""
+    return f"HTTP/1.1 {status} Said\r\nContent-Type: application/json\r\n{encoded}".encode()
