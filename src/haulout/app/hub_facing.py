@@ -13,7 +13,7 @@ from haulout import __version__
 from haulout.app.parts import Part
 from haulout.errors import KubeError
 from haulout.hub.admission import Admission, Budget
-from haulout.hub.standing import ClusterStanding, Reach
+from haulout.hub.standing import ClusterStanding
 from haulout.kinds.clusterapi import EXTENSION_LEASE
 from haulout.kube import leases
 from haulout.kube.client import Client
@@ -150,7 +150,7 @@ class _Inside:
     def _parts(self) -> Iterator[PartHealth]:
         yield from (PartHealth(name=it.name, is_well=not it.trouble, text=it.trouble) for it in self._own())
         for it in self.standings():
-            is_well = it.reach is not Reach.UNREACHABLE
+            is_well = not it.reach.is_away
             yield PartHealth(name=f"cluster {it.key}", is_well=is_well, text=it.reason, heard=it.heard)
 
     async def _lease(self) -> LeaseHealth:

@@ -66,10 +66,11 @@ class HubVitals:
 
     def troubles(self) -> Sequence[str]:
         """Return what somebody should look after, though this replica does its part."""
-        away = [it for it in self.standings() if it.reach is Reach.UNREACHABLE]
-        found = [f"cluster {it.key} cannot be reached: {it.reason}" for it in away[:_NAMED]]
+        away = [it for it in self.standings() if it.reach.is_away]
+        verbs = {Reach.UNREACHABLE: "cannot be reached", Reach.UNREADABLE: "is unreadable"}
+        found = [f"cluster {it.key} {verbs[it.reach]}: {it.reason}" for it in away[:_NAMED]]
         if len(away) > _NAMED:
-            found.append(f"{len(away) - _NAMED} more clusters cannot be reached")
+            found.append(f"{len(away) - _NAMED} more clusters cannot be reached or read")
         return [*found, *(it.trouble for it in (self.part, self.rules, self.metal3, self.facing) if it.trouble)]
 
     def told(self) -> Sequence[str]:

@@ -14,6 +14,7 @@ from haulout.core.clock import Clock
 from haulout.errors import KubeconfigError
 from haulout.kinds.clusterapi import KUBECONFIG_KEY, ClusterKey
 from haulout.kube.client import Client
+from haulout.kube.limits import WORKLOAD_CLUSTER, CacheBudget
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.objects import Secret
@@ -29,11 +30,8 @@ def over_the_network(*, clock: Clock, random: Random) -> Connect:
     @asynccontextmanager
     async def connect(kubeconfig: bytes, key: ClusterKey) -> AsyncIterator[Client]:
         connection = config.from_others(kubeconfig, source=said_of(key), clock=clock)
-        client = Client(
-            HttpTransport(connection, clock=clock, connections=_CONNECTIONS),
-            clock=clock,
-            random=random,
-        )
+        transport = HttpTransport(connection, clock=clock, connections=_CONNECTIONS, limits=WORKLOAD_CLUSTER)
+        client = Client(transport, clock=clock, random=random, cached=CacheBudget(WORKLOAD_CLUSTER))
         try:
             yield client
         finally:

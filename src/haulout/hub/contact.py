@@ -1,7 +1,8 @@
 """Whether a workload cluster answers: learned from every request that is sent to it anyway.
 
 A connection that breaks is opened anew within a second, and nobody needs to hear of that. Only a cluster that does not
-answer for a while, or has never done so, is called unreachable.
+answer for a while, or has never done so, is called unreachable. One whose answers are too large, or no lists of nodes,
+is called unreadable at once, and until its nodes are known again: that it answers other requests is no news.
 """
 
 import asyncio
@@ -12,7 +13,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from haulout.core.clock import Alarm, Clock
-from haulout.errors import ApiError, KubeError
+from haulout.errors import ApiError, KubeError, LimitExceeded
 from haulout.hub.standing import Reach
 from haulout.kube.transport import Request, Response, Stream, Transport
 
@@ -35,6 +36,7 @@ class Contact:
         self._clock = clock
         self._changed = changed
         self._connected = False
+        self._is_unreadable = False
         self._said = Reach.CONNECTING
         self._alarm: Alarm | None = None
 
@@ -46,20 +48,30 @@ class Contact:
     def connected(self) -> None:
         """Take note that all of its nodes are known."""
         self._connected = True
-        self.succeeded()
+        self.readable()
         self._say()
 
     def succeeded(self) -> None:
         """Take note of an answer."""
         self.heard = self._clock.now()
-        if self.failing_since is not None:
+        if self.failing_since is not None and not self._is_unreadable:
             self.failing_since = None
             self.problem = ""
             self._say()
 
-    def failed(self, problem: str) -> None:
+    def readable(self) -> None:
+        """Take note that its nodes can be followed."""
+        self._is_unreadable = False
+        self.succeeded()
+
+    def unreadable(self, problem: str) -> None:
+        """Take note that it answers, but that its nodes cannot be followed."""
+        self.failed(problem, is_unreadable=True)
+
+    def failed(self, problem: str, *, is_unreadable: bool = False) -> None:
         """Take note that there was no answer, or none of use."""
         self.problem = problem
+        self._is_unreadable = is_unreadable
         if self.failing_since is None:
             self.failing_since = self._clock.now()
             self._alarm = self._clock.call_at(self.failing_since + GRACE, self._say)
@@ -75,7 +87,9 @@ class Contact:
         now = self._clock.now()
         is_failing = self.failing_since is not None
         is_silent = self.failing_since is not None and now - self.failing_since >= GRACE
-        if is_silent or (is_failing and not self._connected):
+        if self._is_unreadable:
+            reach = Reach.UNREADABLE
+        elif is_silent or (is_failing and not self._connected):
             reach = Reach.UNREACHABLE
         else:
             reach = Reach.CONNECTED if self._connected else Reach.CONNECTING
@@ -100,6 +114,8 @@ class Observed:
         """Send `request` and read the whole answer."""
         try:
             response = await self._transport.send(_hurried(request))
+        except LimitExceeded:
+            raise  # it has answered
         except KubeError as error:
             self._contact.failed(str(error))
             raise
@@ -113,7 +129,7 @@ class Observed:
             async with self._transport.stream(_hurried(request)) as stream:
                 self._note(request, stream)
                 yield stream
-        except ApiError:
+        except (ApiError, LimitExceeded):
             raise  # it has answered
         except KubeError as error:
             self._contact.failed(str(error))

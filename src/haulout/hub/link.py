@@ -13,7 +13,7 @@ from datetime import timedelta
 from typing import NoReturn
 
 from haulout.core.backoff import Backoff
-from haulout.errors import ConfigError, KubeError, NotFound
+from haulout.errors import ConfigError, GarbledAnswer, KubeError, LimitExceeded, NotFound
 from haulout.hub.asks import DELETION_ASK, MAINTENANCE_ASK
 from haulout.hub.connecting import Connect, kubeconfig_in, said_of
 from haulout.hub.contact import Contact, Observed
@@ -39,6 +39,9 @@ log = logging.getLogger(__name__)
 
 _LOOKED_AT_EVERY = timedelta(minutes=5)
 _BACKOFF = Backoff(first=timedelta(seconds=1), limit=timedelta(minutes=1), jitter=0.3)
+_PAGE_SIZE = 100  # nodes of 40 kB are within the limit of a response
+_LONGEST_VERSION = 64
+_NODE_BYTES = 1000  # that a node takes, besides its texts
 _LAST_WORDS = timedelta(seconds=2)
 _LABELS = (MANAGED, MACHINE_DELETED, MACHINE_MAINTENANCE, APPROVE_DELETION, APPROVE_MAINTENANCE)
 _ANNOTATIONS = (DELETION_ASK, MAINTENANCE_ASK, DRAIN_RULES)
@@ -107,7 +110,9 @@ class Link:
             self.client = self.events = None
 
     async def _connected(self, client: Client, secret: Secret) -> Secret:
-        cache = Cache(client, Selection(NODES), row=slim)
+        cache = Cache(
+            client, Selection(NODES, page_size=_PAGE_SIZE), row=slim, size=kept_bytes, observe=self._note_following
+        )
         events = EventRecorder(client, instance=self._instance, controller=self._reporter)
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(it) for it in (cache.run(), events.run(), self._adopt(client, cache, events))]
@@ -127,7 +132,15 @@ class Link:
         cache.subscribe(self._noted)
         self._changed()
         with suppress(KubeError):
-            self.version = (await client.server_version()).git_version
+            self.version = (await client.server_version()).git_version[:_LONGEST_VERSION]
+
+    def _note_following(self, error: KubeError | None) -> None:
+        if error is None:
+            self.contact.readable()
+        elif isinstance(error, LimitExceeded) or (
+            isinstance(error, GarbledAnswer) and self.contact.failing_since is None
+        ):
+            self.contact.unreadable(str(error))
 
     # The Secret
 
@@ -199,3 +212,16 @@ def slim(node: Node) -> Node:
         annotations={key: whole.annotations[key] for key in _ANNOTATIONS if key in whole.annotations},
     )
     return Node(metadata=metadata, spec=NodeSpec(unschedulable=node.spec.unschedulable))
+
+
+def kept_bytes(node: Node) -> int:
+    """Return about how many bytes a node takes that `slim` returned."""
+    metadata = node.metadata
+    texts = (
+        metadata.name,
+        metadata.uid,
+        metadata.resource_version,
+        *metadata.labels.values(),
+        *metadata.annotations.values(),
+    )
+    return _NODE_BYTES + sum(map(len, texts))

@@ -40,7 +40,8 @@ class Seen:
     settings: HubSettings = field(default_factory=HubSettings)
     node: Node | None = None
     is_node_known: bool = True  # its cluster answers: that there is no node then means that it is gone
-    unreachable_since: datetime | None = None
+    unreachable_since: datetime | None = None  # or unreadable
+    is_unreadable: bool = False
     is_cluster_leaving: bool = False
     is_cluster_paused: bool = False
     barred: str = ""  # why the cluster may not begin with maintenance

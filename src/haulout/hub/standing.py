@@ -13,6 +13,12 @@ class Reach(StrEnum):
     CONNECTING = "connecting"
     CONNECTED = "connected"
     UNREACHABLE = "unreachable"
+    UNREADABLE = "unreadable"  # it answers, but with more than it may, or with what is no list of nodes
+
+    @property
+    def is_away(self) -> bool:
+        """Tell whether nothing is known of the cluster."""
+        return self in (Reach.UNREACHABLE, Reach.UNREADABLE)
 
 
 class Why(StrEnum):
@@ -49,7 +55,7 @@ class ClusterStanding:
 
     key: ClusterKey
     reach: Reach
-    reason: str = ""  # why it cannot be reached, in a line
+    reason: str = ""  # why it cannot be reached or read, in a line
     since: datetime | None = None  # of this reach
     heard: datetime | None = None  # when it last answered
     server: str = ""  # its address

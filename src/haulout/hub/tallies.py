@@ -17,7 +17,7 @@ CLUSTERS = Metric(
     "How many workload clusters have Machines that are enabled, by whether they can be reached.",
     ("reach",),
     kind=Kind.GAUGE,
-    more="`connecting`, `connected` or `unreachable`; only the leader of a hub has these",
+    more="`connecting`, `connected`, `unreachable` or `unreadable`; only the leader of a hub has these",
 )
 MACHINES = Metric(
     "haulout_hub_machines",

@@ -50,7 +50,8 @@ def unseen(seen: Seen) -> str:
     """Return why nothing is done about a Machine whose node is not known."""
     if seen.unreachable_since is None:
         return f"cluster {seen.machine.cluster} is being connected to"
-    return f"cluster {seen.machine.cluster} cannot be reached since {seen.unreachable_since:%Y-%m-%d %H:%M} UTC"
+    verb = "read" if seen.is_unreadable else "reached"
+    return f"cluster {seen.machine.cluster} cannot be {verb} since {seen.unreachable_since:%Y-%m-%d %H:%M} UTC"
 
 
 def paused(seen: Seen) -> str:

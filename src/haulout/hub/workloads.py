@@ -158,8 +158,9 @@ class Workload:
         contact = self.link.contact
         if contact.reach is not self._said:
             self._said = contact.reach
-            if contact.reach is Reach.UNREACHABLE:
-                log.warning("cluster %s cannot be reached: %s", self.key, contact.problem)
+            if contact.reach.is_away:
+                verb = "read" if contact.reach is Reach.UNREADABLE else "reached"
+                log.warning("cluster %s cannot be %s: %s", self.key, verb, contact.problem)
             else:
                 log.info("cluster %s is reached at %s", self.key, self.link.server)
         self.look_at_all()
@@ -304,7 +305,8 @@ class Workload:
             settings=self._of.settings,
             node=await self._node(machine) if is_known else None,
             is_node_known=is_known,
-            unreachable_since=contact.since if contact.reach is Reach.UNREACHABLE else None,
+            unreachable_since=contact.since if contact.reach.is_away else None,
+            is_unreadable=contact.reach is Reach.UNREADABLE,
             is_cluster_leaving=cluster is not None and cluster.is_leaving,
             is_cluster_paused=cluster is not None and cluster.is_paused,
             drain_rules=self._of.drain_rules(machine, cluster),

@@ -175,9 +175,9 @@ ALERTS = (
     ),
     Alert(
         name="HauloutClustersUnreachable",
-        expr='max(haulout_hub_clusters{reach="unreachable"}) > 0',
+        expr='max by (reach) (haulout_hub_clusters{reach=~"unreachable|unreadable"}) > 0',
         lasts="15m",
-        summary="{{ $value }} workload clusters cannot be reached by the hub",
+        summary="{{ $value }} workload clusters are {{ $labels.reach }} for the hub",
         description="Their Machines wait. `/readyz` of the hub names them and says why: is the Secret with the "
         "kubeconfig up to date, and does a network policy let the hub through?",
     ),

@@ -11,7 +11,7 @@ from haulout.web.api.shapes import ClusterList, ClusterReach, ClusterState, Clus
 
 _HEAD = ("CLUSTER", "REACH", "FOR", "STATE", "ACTIVE", "ENABLED", "NODES", "WHY")
 _STATES = (ClusterState.IN_MAINTENANCE, ClusterState.WAITING, ClusterState.IDLE)
-_REACHES = (ClusterReach.UNREACHABLE, ClusterReach.CONNECTING, ClusterReach.CONNECTED)
+_REACHES = (ClusterReach.UNREACHABLE, ClusterReach.UNREADABLE, ClusterReach.CONNECTING, ClusterReach.CONNECTED)
 
 
 async def clusters_of(way: Way) -> ClusterList:

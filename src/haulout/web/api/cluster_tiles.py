@@ -4,10 +4,10 @@ Names come from a cluster, and may be anything: whatever a shell could take for 
 """
 
 import shlex
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from haulout.hub.admission import Use
-from haulout.hub.standing import ClusterStanding, MachineStanding, Reach, Why
+from haulout.hub.standing import ClusterStanding, MachineStanding, Why
 from haulout.kinds import clusterapi
 from haulout.kinds.clusterapi import ClusterKey
 from haulout.web.api.shapes import (
@@ -67,15 +67,18 @@ def budget_uses(uses: Iterable[Use]) -> tuple[BudgetUse, ...]:
     )
 
 
-def cluster_banners(tiles: Iterable[ClusterTile]) -> tuple[Banner, ...]:
-    """Return what people should know on every page: who cannot be reached."""
-    lost = [it.key for it in tiles if it.reach is ClusterReach.UNREACHABLE]
-    if not lost:
-        return ()
+def cluster_banners(tiles: Collection[ClusterTile]) -> tuple[Banner, ...]:
+    """Return what people should know on every page: who cannot be reached, and who cannot be read."""
+    verbs = {ClusterReach.UNREACHABLE: "reached", ClusterReach.UNREADABLE: "read"}
+    lost = {reach: [it.key for it in tiles if it.reach is reach] for reach in verbs}
+    return tuple(_lost(keys, verbs[reach]) for reach, keys in lost.items() if keys)
+
+
+def _lost(lost: Sequence[str], verb: str) -> Banner:
     more = f" and {len(lost) - _FEW} more" if len(lost) > _FEW else ""
     who = "1 cluster" if len(lost) == 1 else f"{len(lost)} clusters"
-    text = f"{who} cannot be reached: {', '.join(lost[:_FEW])}{more}"
-    return (Banner(level=Level.WARNING, text=text, page="clusters"),)
+    text = f"{who} cannot be {verb}: {', '.join(lost[:_FEW])}{more}"
+    return Banner(level=Level.WARNING, text=text, page="clusters")
 
 
 def _machine(machine: MachineStanding, cluster: ClusterStanding) -> MachineTile:
@@ -106,7 +109,7 @@ def _about_cluster(key: ClusterKey) -> Iterator[Command]:
 def _about_machine(machine: MachineStanding, cluster: ClusterStanding) -> Iterator[Command]:
     name, namespace = _q(machine.name), _q(cluster.key.namespace)
     is_deletion = machine.why is Why.DELETION
-    if not machine.is_approved and machine.node and cluster.reach is not Reach.UNREACHABLE and not cluster.waits_for:
+    if not machine.is_approved and machine.node and not cluster.reach.is_away and not cluster.waits_for:
         yield from _about_approval(machine, cluster.key)
     if is_deletion and not machine.is_approved:
         yield Command(

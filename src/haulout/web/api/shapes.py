@@ -333,6 +333,7 @@ class ClusterReach(StrEnum):
     CONNECTING = "connecting"
     CONNECTED = "connected"
     UNREACHABLE = "unreachable"
+    UNREADABLE = "unreadable"
 
 
 class ClusterState(StrEnum):

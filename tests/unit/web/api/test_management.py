@@ -152,6 +152,11 @@ def test_who_cannot_be_reached_is_told_on_every_page() -> None:
     lost = [cluster_tile(replace(PROD, key=ClusterKey("a", str(it)), reach=Reach.UNREACHABLE)) for it in range(5)]
     assert [it.text for it in cluster_banners(lost)] == ["5 clusters cannot be reached: a/0, a/1, a/2 and 2 more"]
     assert [it.text for it in cluster_banners(lost[:1])] == ["1 cluster cannot be reached: a/0"]
+    unreadable = cluster_tile(replace(PROD, reach=Reach.UNREADABLE, reason="too long"))
+    assert [it.text for it in cluster_banners([lost[0], unreadable])] == [
+        "1 cluster cannot be reached: a/0",
+        f"1 cluster cannot be read: {PROD.key}",
+    ]
     assert cluster_banners([cluster_tile(PROD)]) == ()
 
 

@@ -6,9 +6,10 @@
 import { byName } from "./filters.js";
 
 // In the order in which they matter to whoever looks.
-export const MARKS = ["unreachable", "in-maintenance", "waiting", "connecting", "leaving", "idle"];
+export const MARKS = ["unreachable", "unreadable", "in-maintenance", "waiting", "connecting", "leaving", "idle"];
 export const MARK_WORDS = {
   unreachable: "Unreachable",
+  unreadable: "Unreadable",
   "in-maintenance": "In maintenance",
   waiting: "Waiting",
   connecting: "Connecting",
@@ -21,6 +22,10 @@ const haystacks = new WeakMap(); // of tiles, which are never changed, only put 
 export function marksOf({ reach, state, isLeaving }) {
   const marks = MARKS.filter((mark) => mark === state || mark === reach || (mark === "leaving" && isLeaving));
   return marks.length > 1 ? marks.filter((mark) => mark !== "idle") : marks;
+}
+
+export function isAway({ reach }) {
+  return reach === "unreachable" || reach === "unreadable";
 }
 
 export function namespaceOf({ key }) {

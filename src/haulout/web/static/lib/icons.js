@@ -16,6 +16,7 @@ export const PATHS = {
   // The same of clusters, beside these.
   waiting: [ring(5), line("M8 5.2V8l2 1.4")],
   unreachable: [line("M4 4l8 8M12 4l-8 8")],
+  unreadable: [line("M4 4l8 8M12 4l-8 8")],
   connecting: [line("M3.2 8.2h.1M8 8.2h.1M12.8 8.2h.1")],
   leaving: [line("M3.5 4.5h9M6.5 4.5v-2h3v2M4.8 4.5l.6 9h5.2l.6-9")],
   // Pages

@@ -4,7 +4,7 @@
 // The address says what is narrowed (`q`, `namespace`, `state`) and which clusters are open (`open`): a link shows the same
 // to others. A tile is made anew only when its cluster has changed.
 
-import { MARKS, MARK_WORDS, filtersOf, grouped, isWorthSplitting, marksOf, matches, matchesButMark, nameOf, namespaceOf } from "../lib/clusters.js";
+import { MARKS, MARK_WORDS, filtersOf, grouped, isAway, isWorthSplitting, marksOf, matches, matchesButMark, nameOf, namespaceOf } from "../lib/clusters.js";
 import { h, icon, replace, setText } from "../lib/dom.js";
 import { narrowing } from "../lib/narrowing.js";
 import { button, card, command, empty, failure, loading, meter, pageHead, verdict } from "../lib/parts.js";
@@ -13,7 +13,7 @@ import { fold } from "../lib/sections.js";
 import { age, ms, t } from "../lib/time.js";
 
 const FEW = 5; // that are told in full beside the tiles
-const LOOKS = { unreachable: "is-blocked", "in-maintenance": "is-in-maintenance", waiting: "is-planned", connecting: "is-draining", leaving: "is-recovering", idle: "is-idle" };
+const LOOKS = { unreachable: "is-blocked", unreadable: "is-blocked", "in-maintenance": "is-in-maintenance", waiting: "is-planned", connecting: "is-draining", leaving: "is-recovering", idle: "is-idle" };
 
 export function mount(root, context) {
   const { store, go } = context;
@@ -155,7 +155,7 @@ export function mount(root, context) {
   // Beside the tiles
 
   function showBeside(all) {
-    const lost = all.filter(({ reach }) => reach === "unreachable").sort((one, other) => ms(one.since ?? 0) - ms(other.since ?? 0));
+    const lost = all.filter(isAway).sort((one, other) => ms(one.since ?? 0) - ms(other.since ?? 0));
     const budgets = store.summary?.budgets ?? [];
     const said = JSON.stringify([lost.slice(0, FEW), lost.length, budgets]);
     if (said === beside) return;
@@ -212,7 +212,7 @@ function clusterTile(tile, { isOpen, isAlone, turn }) {
 }
 
 function why(tile, isOpen) {
-  if (tile.reach === "unreachable") return h("p", { class: "cluster-why tone-bad" }, h("bdi", {}, tile.why || "Nobody says why."), tile.since ? [" (for ", t(tile.since, { words: age }), ")"] : null);
+  if (isAway(tile)) return h("p", { class: "cluster-why tone-bad" }, h("bdi", {}, tile.why || "Nobody says why."), tile.since ? [" (for ", t(tile.since, { words: age }), ")"] : null);
   if (tile.waitsFor) return h("p", { class: "cluster-why" }, h("bdi", {}, tile.waitsFor));
   if (isOpen) return null; // each of its Machines says so
   const [first] = (tile.active ?? []).filter(({ isApproved }) => !isApproved);
@@ -265,11 +265,16 @@ function commands(key, list = [], title, isOpen = false) {
   return fold(key, title, { isOpen }, h("div", { class: "cluster-commands" }, list.map(one)));
 }
 
+function awayCounts(lost) {
+  const counts = ["unreachable", "unreadable"].map((mark) => [lost.filter(({ reach }) => reach === mark).length, mark]);
+  return counts.filter(([count]) => count).map((it) => it.join(" ")).join(", ");
+}
+
 function attention(lost) {
   if (lost.length === 0) return null;
-  const item = (tile) => h("li", {}, h("div", { class: "item-head" }, icon("unreachable"), clusterLink(tile.key), tile.since ? h("span", { class: "note" }, "for ", t(tile.since, { words: age })) : null), h("p", {}, h("bdi", {}, tile.why || "Nobody says why.")));
-  const more = lost.length > FEW ? h("a", { class: "more", href: "#/clusters?state=unreachable" }, `All ${lost.length} that cannot be reached`) : null;
-  return card("Needs a look", { className: "attention", note: `${lost.length} unreachable` }, h("ul", {}, lost.slice(0, FEW).map(item)), more);
+  const item = (tile) => h("li", {}, h("div", { class: "item-head" }, icon(tile.reach), clusterLink(tile.key), tile.since ? h("span", { class: "note" }, "for ", t(tile.since, { words: age })) : null), h("p", {}, h("bdi", {}, tile.why || "Nobody says why.")));
+  const more = lost.length > FEW ? h("a", { class: "more", href: "#/clusters?state=unreachable,unreadable" }, `All ${lost.length} that cannot be reached or read`) : null;
+  return card("Needs a look", { className: "attention", note: awayCounts(lost) }, h("ul", {}, lost.slice(0, FEW).map(item)), more);
 }
 
 function budget({ name, used, limit, text, holders = [], waiting = [] }) {

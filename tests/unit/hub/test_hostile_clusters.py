@@ -1,0 +1,171 @@
+"""A hub, by its command line, with clusters that send more than they may: it stays small, and all others go on."""
+
+import asyncio
+import base64
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+import yaml
+
+from controlplane import free_port
+from haulout.core.clock import RealClock
+from haulout.kube.patches import merge_patch
+from haulout.kube.resources import SECRETS
+from haulout.sandbox.apiserver import ApiServer
+from haulout.sandbox.front import Front
+from support.bombs import Bomb, BombServer, bomb_server, gzip_bomb
+from support.certificates import Authority
+from support.hubs import Side, World, kubeconfig
+
+pytestmark = pytest.mark.real_time
+
+AUTHORITY = Authority()
+TOKEN = "first"
+LIMIT = 400 << 20  # of the hub's container
+REASONS = {
+    Bomb.GZIP: "the answer is longer than 4194304 bytes",
+    Bomb.ENDLESS_BODY: "the answer is longer than 4194304 bytes",
+    Bomb.MISFITS: "do not fit their kind",
+    Bomb.DEEP: "expected JSON from a Kubernetes API server",
+    Bomb.ENDLESS_PAGES: "listing nodes: more than 50000 objects",
+    Bomb.GROWTH: "in all caches of the cluster",
+    Bomb.LARGE_ROWS: "more than 64 MiB in all caches of the cluster",
+    Bomb.FLOOD: "the watch sends more than 50000 lines at once and 2000 a second",
+    Bomb.LONG_LINE: "a line of the stream is longer than 4194304 bytes",
+}
+
+
+@asynccontextmanager
+async def served(api: ApiServer, folder: Path) -> AsyncIterator[str]:
+    tls = AUTHORITY.issue("127.0.0.1").server_context(folder)
+    async with Front(api, tokens={TOKEN: "hub"}).serving(host="127.0.0.1", tls=tls) as port:
+        yield f"https://127.0.0.1:{port}"
+
+
+def trusting(server: str) -> bytes:
+    """Return a kubeconfig for a server with a certificate of ours."""
+    described = yaml.safe_load(kubeconfig(server, TOKEN))
+    if server.startswith("https"):
+        described["clusters"][0]["cluster"]["certificate-authority-data"] = base64.b64encode(AUTHORITY.pem).decode()
+    return yaml.safe_dump(described).encode()
+
+
+async def lead_to(world: World, side: Side, url: str) -> None:
+    """Put an address on the network into the Secret of a cluster."""
+    value = base64.b64encode(trusting(url)).decode()
+    patch = merge_patch({"data": {"value": value}})
+    await world.me.patch(SECRETS, side.key.secret, patch, namespace=side.key.namespace)
+
+
+class HubProcess:
+    """`haulout run --mode management`."""
+
+    def __init__(self, folder: Path, server: str) -> None:
+        self._log = folder / "hub.log"
+        self._port = free_port()
+        config = folder / "kubeconfig"
+        config.write_bytes(trusting(server))
+        ports = ["--health-port", str(self._port)]
+        command = ["run", "--mode", "management", "--no-leader-election", "--kubeconfig", str(config), *ports]
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen([sys.executable, "-m", "haulout", *command], stderr=log)
+
+    @property
+    def peak(self) -> int:
+        """The most memory that it had so far, in bytes."""
+        lines = Path(f"/proc/{self._process.pid}/status").read_text().splitlines()
+        return next(int(it.split()[1]) << 10 for it in lines if it.startswith("VmHWM:"))
+
+    @property
+    def log(self) -> str:
+        """What it logged."""
+        return self._log.read_text()
+
+    async def readiness(self) -> str:
+        """Return what it says of itself."""
+        try:
+            async with (
+                aiohttp.ClientSession() as session,
+                session.get(f"http://127.0.0.1:{self._port}/readyz?verbose=1") as answer,
+            ):
+                return await answer.text()
+        except aiohttp.ClientError:
+            return ""
+
+    def end(self) -> None:
+        """End it."""
+        self._process.terminate()
+        assert self._process.wait(30) == 0, self.log
+        assert "Traceback" not in self.log
+
+
+@pytest.fixture
+def hubs() -> Iterator[list[HubProcess]]:
+    started: list[HubProcess] = []
+    yield started
+    for it in started:
+        it.end()
+
+
+@asynccontextmanager
+async def clusters(world: World, bombs: Sequence[Bomb], folder: Path) -> AsyncIterator[Mapping[Bomb, BombServer]]:
+    """Serve a good cluster, `team/good`, and one for each bomb, with a Machine in each."""
+    async with AsyncExitStack() as stack:
+        good = await world.add_cluster("team", "good")
+        await lead_to(world, good, await stack.enter_async_context(served(good.api, folder)))
+        await world.add_machine(good, "good")
+        servers = {}
+        for bomb in bombs:
+            side = await world.add_cluster("team", bomb)
+            servers[bomb] = await stack.enter_async_context(bomb_server(bomb))
+            await lead_to(world, side, servers[bomb].url)
+            await world.add_machine(side, bomb)
+        yield servers
+
+
+@pytest.mark.parametrize(
+    "bombs",
+    [
+        pytest.param((Bomb.GZIP, Bomb.ENDLESS_BODY, Bomb.MISFITS, Bomb.DEEP, Bomb.ENDLESS_PAGES), id="lists"),
+        pytest.param((Bomb.GROWTH, Bomb.LARGE_ROWS, Bomb.FLOOD, Bomb.LONG_LINE), id="watches"),
+    ],
+)
+async def test_a_hub_stays_small_and_goes_on_whatever_some_clusters_send(
+    bombs: Sequence[Bomb], hubs: list[HubProcess], tmp_path: Path
+) -> None:
+    gzip_bomb()
+    world = await World(RealClock()).begin()
+    async with served(world.api, tmp_path) as management, clusters(world, bombs, tmp_path) as servers:
+        hub = HubProcess(tmp_path, management)
+        hubs.append(hub)
+        await world.eventually(lambda: world.has_hook("team/good"))
+
+        for bomb in bombs:
+            await until_said(world, hub, f"cluster team/{bomb} is unreadable: ", REASONS[bomb])
+        later = await world.add_machine(world.sides[next(iter(world.sides))], "later")
+        await world.eventually(lambda: world.has_hook(later), seconds=10)
+        assert "cluster team/good" not in await hub.readiness()
+        assert hub.peak < LIMIT, f"{hub.peak >> 20} MiB"
+
+        for server in servers.values():
+            server.bomb = Bomb.NONE
+            server.close()
+        await until_said(world, hub, f"{1 + len(bombs)} of {1 + len(bombs)} clusters are reached", seconds=120)
+        print(f"peak {hub.peak >> 20} MiB")  # noqa: T201 - shown with -s
+
+
+async def until_said(world: World, hub: HubProcess, *parts: str, seconds: float = 60) -> None:
+    """Wait for a line about readiness that has all the parts."""
+
+    async def said() -> bool:
+        return any(all(part in line for part in parts) for line in (await hub.readiness()).splitlines())
+
+    async with asyncio.timeout(seconds):
+        while not await said():
+            await world.clock.sleep(timedelta(milliseconds=200))
