@@ -26,6 +26,7 @@ from haulout import __version__
 from haulout.errors import KubeconfigError, KubeError, OutsideError, Unsendable
 from haulout.kube.client import Client
 from haulout.kube.network import failures, proxy
+from haulout.kube.network.bounded import TooLarge, read_body
 from haulout.kube.objects import object_key
 from haulout.kube.resources import SECRETS
 from haulout.profiles import smtp
@@ -36,7 +37,6 @@ from haulout.profiles.smtp import Envelope
 _HTTP_WITHIN = timedelta(seconds=10)
 _MAIL_WITHIN = timedelta(seconds=30)
 _MOST_REDIRECTS = 3
-_PIECE = 1 << 16
 _READS = {"GET", "HEAD"}
 _REDIRECTS = {301, 302, 303, 307, 308}
 _SAME_METHOD = {307, 308}
@@ -162,13 +162,10 @@ class Network:
             return Reply(answer.status, await self._read(answer), heads)
 
     async def _read(self, answer: aiohttp.ClientResponse) -> bytes:
-        pieces, length = [], 0
-        async for piece in answer.content.iter_chunked(_PIECE):
-            pieces.append(piece)
-            length += len(piece)
-            if length > self._largest_answer:
-                raise OutsideError(f"{origin(str(answer.url))}: the answer is longer than {self._largest_answer} bytes")
-        return b"".join(pieces)
+        try:
+            return await read_body(answer.content.readany, limit=self._largest_answer)
+        except TooLarge as error:
+            raise OutsideError(f"{origin(str(answer.url))}: {error}") from None
 
     def _proxy_for(self, url: str) -> str | None:
         try:

@@ -16,12 +16,12 @@ from haulout.core import duration
 from haulout.errors import HauloutError, KubeError, OutsideError
 from haulout.kube import leases
 from haulout.kube.client import Client
+from haulout.kube.network.bounded import TooLarge, read_body
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import PODS
 from haulout.web.info import FORWARDED, INFO, PORT
 
 _WITHIN = timedelta(seconds=5)
-_PIECE = 1 << 16
 _LARGEST = 64 << 20  # some thousand nodes with some profiles
 
 
@@ -73,13 +73,11 @@ class LeaseLeader:
                 aiohttp.ClientSession(trust_env=False) as session,
                 session.get(url, headers={FORWARDED: "unknown", **headers}, allow_redirects=False) as answer,
             ):
-                body = bytearray()
-                async for chunk in answer.content.iter_chunked(_PIECE):
-                    body += chunk
-                    if len(body) > self.largest:
-                        raise OutsideError(f"the leader at {url} answered with more than {self.largest} bytes")
+                body = await read_body(answer.content.readany, limit=self.largest)
+        except TooLarge as error:
+            raise OutsideError(f"the leader at {url}: {error}") from None
         except (aiohttp.ClientError, OSError) as error:
             raise OutsideError(f"the leader at {url} does not answer: {str(error) or type(error).__name__}") from None
         if answer.status != HTTPStatus.OK:
             raise OutsideError(f"the leader at {url} answered with status {answer.status}")
-        return bytes(body)
+        return body

@@ -14,6 +14,7 @@ import aiohttp
 
 from haulout.errors import Forbidden, HauloutError, KubeError, NotFound, OutsideError, ServerFailure
 from haulout.kube.client import Client
+from haulout.kube.network.bounded import TooLarge, read_beginning, read_body
 from haulout.kube.objects import Pod
 from haulout.kube.resources import PODS
 from haulout.kube.transport import Request
@@ -26,6 +27,8 @@ _OK = 200
 _WITHIN = timedelta(seconds=10)
 _SILENT_FOR = timedelta(seconds=45)  # a stream says something every 15 s
 _LONGEST_LINE = 16 << 20
+_LARGEST = 256 << 20  # a fleet of 15,000 nodes takes some ten
+_SHOWN = 200  # bytes of an answer that is an error
 FORWARD = "kubectl -n NAMESPACE port-forward deploy/haulout 8080, then: haulout top --from http://127.0.0.1:8080"
 
 
@@ -55,8 +58,8 @@ class ByAddress:
         address = f"{self.name}/{API}/{path}"
         try:
             async with self._session.get(address, timeout=aiohttp.ClientTimeout(_WITHIN.total_seconds())) as response:
-                body = await response.read()
-        except (aiohttp.ClientError, TimeoutError, ValueError) as error:
+                body = await read_body(response.content.readany, limit=_LARGEST)
+        except (aiohttp.ClientError, TimeoutError, ValueError, TooLarge) as error:
             raise OutsideError(f"{address}: {error or 'no answer in time'}") from None
         return _good(address, response.status, body)
 
@@ -68,7 +71,7 @@ class ByAddress:
         try:
             async with self._session.get(address, timeout=limits) as response:
                 if response.status != _OK:
-                    _good(address, response.status, await response.read())
+                    _good(address, response.status, await read_beginning(response.content.readany, limit=_SHOWN))
                 yield _audible(_lines(response.content))
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
             raise OutsideError(f"{address}: {error or 'nothing is heard any more'}") from None
@@ -148,5 +151,5 @@ async def _audible(lines: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
 
 def _good(address: str, status: int, body: bytes) -> bytes:
     if status != _OK:
-        raise OutsideError(f"{address} answered with status {status}: {body[:200].decode(errors='replace').strip()}")
+        raise OutsideError(f"{address} answered with status {status}: {body[:_SHOWN].decode(errors='replace').strip()}")
     return body

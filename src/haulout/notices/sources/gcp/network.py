@@ -17,6 +17,7 @@ from haulout.errors import CloudError, KubeconfigError
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.network import proxy
+from haulout.kube.network.bounded import TooLarge, read_body
 from haulout.kube.objects import Node
 from haulout.notices.sources.fetching import Fetch, Fetched
 from haulout.notices.sources.gcp.compute import RestCompute
@@ -25,6 +26,7 @@ from haulout.notices.sources.gcp.source import BeginningComputeSource, GcpComput
 from haulout.notices.sources.gcp.tokens import FromFile, FromMetadata, Tokens
 
 _WITHIN = timedelta(seconds=10)
+_LARGEST = 16 << 20  # a page of 500 instances, of each of which some fields are asked for
 
 
 def listening(settings: Settings, *, client: Client, nodes: Cache[Node]) -> GcpComputeSource:
@@ -62,10 +64,10 @@ def reaching(address: str, *, is_local: bool = False) -> Fetch:
                 ) as answer,
             ):
                 names = {name.lower(): value for name, value in answer.headers.items()}
-                return Fetched(answer.status, names, await answer.read())
+                return Fetched(answer.status, names, await read_body(answer.content.readany, limit=_LARGEST))
         except TimeoutError:
             raise CloudError(f"no answer within {within.total_seconds():g} s", doing=doing) from None
-        except (aiohttp.ClientError, OSError, KubeconfigError) as error:
+        except (aiohttp.ClientError, OSError, KubeconfigError, TooLarge) as error:
             raise CloudError(str(error) or type(error).__name__, doing=doing) from error
 
     return fetch
