@@ -28,6 +28,7 @@ from urllib.parse import urlsplit
 
 from haulout.core.clock import Clock
 from haulout.core.redaction import redact_values
+from haulout.core.sdk_limits import BoundedResponse
 from haulout.core.threads import in_a_thread
 from haulout.errors import CloudError, ConfigError
 from haulout.esx.settings import Access
@@ -186,7 +187,9 @@ class _Calls:
             version=version,
             sslContext=context,
             httpConnectionTimeout=_SECONDS,
+            acceptCompressedResponses=False,
         )
+        self._stub.scheme = partial(_bounded, self._stub.scheme)
         self._content = self._sdk.vim.ServiceInstance("ServiceInstance", self._stub).RetrieveContent()
         credentials = self._access.credentials
         self._content.sessionManager.Login(credentials.username, credentials.password, None)
@@ -201,9 +204,9 @@ class _Calls:
     def _version(self, host: str, port: int, path: str, context: ssl.SSLContext | None) -> str:
         """Return the newest version of the API that both sides know."""
         connection = (
-            http.client.HTTPConnection(host, port, timeout=_SECONDS)
+            _bounded(http.client.HTTPConnection, host, port, timeout=_SECONDS)
             if context is None
-            else http.client.HTTPSConnection(host, port, timeout=_SECONDS, context=context)
+            else _bounded(http.client.HTTPSConnection, host, port, timeout=_SECONDS, context=context)
         )
         try:
             connection.request("GET", path)
@@ -358,6 +361,12 @@ def _sdk() -> _Sdk:
         return _Sdk()
     except ImportError as error:
         raise lacking(error) from error
+
+
+def _bounded(make: Callable[..., http.client.HTTPConnection], *args: Any, **more: Any) -> http.client.HTTPConnection:
+    connection = make(*args, **more)
+    connection.response_class = BoundedResponse
+    return connection
 
 
 def _is_entering(task: Properties) -> bool:

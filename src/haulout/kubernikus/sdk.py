@@ -18,6 +18,7 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 from haulout.core.cloudprovider import Settings
+from haulout.core.sdk_limits import bound_session
 from haulout.core.threads import in_a_thread
 from haulout.errors import CloudError, ConfigError
 from haulout.kubernikus.nova import Document
@@ -88,6 +89,7 @@ class SdkNova:
             project_id=settings.tenant_id,
         )
         session = sessions.Session(auth=auth, timeout=self._seconds, app_name="haulout")
+        bound_session(session.session)
         return sdk.Connection(session=session, region_name=settings.region, compute_api_version="2.1").compute
 
     def _said(self, error: Any, settings: Settings, doing: str) -> CloudError:

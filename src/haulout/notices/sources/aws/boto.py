@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from haulout.core.sdk_limits import BoundedResponse, excess
 from haulout.core.threads import in_a_thread
 from haulout.errors import CloudError, KubeError
 from haulout.kube.cache import Cache
@@ -179,7 +180,7 @@ class _Calls:
             kind = type(error).__name__
             problem = _UNCONFIGURED.get(kind)
             status = _UNAUTHORIZED if problem else 0
-            raise CloudError(problem or str(error), doing=doing, status=status, code=kind) from error
+            raise CloudError(problem or str(excess(error) or error), doing=doing, status=status, code=kind) from error
 
     def _client(self, access: Access, service: str) -> Any:
         with self._making:
@@ -209,8 +210,11 @@ class _Calls:
 def _sdk() -> tuple[Any, Any, Any]:
     try:
         found = [importlib.import_module(it) for it in ("boto3", "botocore.config", "botocore.exceptions")]
+        connections = importlib.import_module("botocore.awsrequest")
     except ImportError as error:
         raise AWS.lacking(error) from error
+    for connection in (connections.AWSHTTPConnection, connections.AWSHTTPSConnection):
+        connection.response_class = BoundedResponse
     for name in ("boto3", "botocore", "urllib3"):
         logging.getLogger(name).setLevel(logging.WARNING)
     return found[0], found[1], found[2]

@@ -20,6 +20,7 @@ from random import Random
 from typing import Any
 
 from haulout.core.clock import Clock
+from haulout.core.sdk_limits import bound_session
 from haulout.errors import CloudError
 from haulout.kube.timestamps import micro_time
 from haulout.notices.sources.extras import OCI
@@ -78,13 +79,13 @@ class _Maker:
 
     def streaming(self) -> Any:
         config, rest = self._access()
-        return self._oci.streaming.StreamClient(config, self._settings.endpoint, **rest)
+        return _bounded(self._oci.streaming.StreamClient(config, self._settings.endpoint, **rest))
 
     def compute(self) -> Any:
         config, rest = self._access()
         if self._settings.compute_endpoint:
             rest["service_endpoint"] = self._settings.compute_endpoint
-        return self._oci.core.ComputeClient(config, **rest)
+        return _bounded(self._oci.core.ComputeClient(config, **rest))
 
     def _access(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the configuration and the other arguments of a client."""
@@ -117,6 +118,11 @@ class _Maker:
         token = Path(token_file).expanduser().read_text(encoding="utf-8").strip()
         key = self._oci.signer.load_private_key_from_file(config["key_file"], config.get("pass_phrase"))
         return config, signers.SecurityTokenSigner(token, key)
+
+
+def _bounded(client: Any) -> Any:
+    bound_session(client.base_client.session)
+    return client
 
 
 class _Calls:

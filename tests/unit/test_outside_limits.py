@@ -1,0 +1,195 @@
+"""Prometheus, Slack, clouds and vCenters that answer without an end: an error like any other, in little memory."""
+
+import asyncio
+import subprocess
+import sys
+import tracemalloc
+from collections.abc import AsyncIterator, Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from haulout.core.clock import RealClock
+from haulout.core.cloudprovider import Settings as Project
+from haulout.core.sdk_limits import LIMIT
+from haulout.errors import CloudError, OutsideError
+from haulout.esx.sdk import connecting
+from haulout.esx.settings import Access as VCenterAccess
+from haulout.esx.settings import Credentials
+from haulout.kubernikus.sdk import SdkNova
+from haulout.notices.sources.aws import boto
+from haulout.notices.sources.aws.access import Access, ClusterAccess
+from haulout.notices.sources.aws.settings import Settings as AwsSettings
+from haulout.notices.sources.fetching import over_http
+from haulout.notices.sources.gcp.network import reaching
+from haulout.notices.sources.oci.sdk import connected
+from haulout.notices.sources.oci.settings import Auth, OciSettings
+from haulout.profiles.outside import Network
+from haulout.profiles.plugins.checks.prometheus_instant import InstantQuery
+from haulout.profiles.plugins.notifications import slack
+from haulout.profiles.plugins.notifications.slack import Slack
+from support.bombs import Bomb, bomb_server, gzip_bomb
+from support.oci_session import a_config_file
+
+pytestmark = pytest.mark.real_time
+
+BODIES = [Bomb.GZIP, Bomb.ENDLESS_BODY, Bomb.ENDLESS_ERROR]
+PLAIN_BODIES = [Bomb.ENDLESS_BODY, Bomb.ENDLESS_ERROR]  # for those who do not decompress
+AGENT_LIMIT = 80 << 20
+SHORTLY = timedelta(seconds=1)
+
+
+@pytest.fixture
+def peak() -> Iterator[Callable[[], int]]:
+    gzip_bomb()
+    tracemalloc.start()
+    yield lambda: tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+
+@pytest.fixture
+async def network() -> AsyncIterator[Network]:
+    network = Network(environ={})
+    yield network
+    await network.close()
+
+
+@pytest.mark.parametrize("bomb", BODIES)
+async def test_prometheus_may_answer_a_megabyte(bomb: Bomb, network: Network, peak: Callable[[], int]) -> None:
+    async with bomb_server(bomb) as server:
+        with pytest.raises(OutsideError, match="the answer is longer than 1048576 bytes"):
+            await InstantQuery(url=server.url, query="up").ask(network)
+    assert peak() < 16 << 20
+
+
+@pytest.mark.parametrize("bomb", BODIES)
+async def test_slack_may_answer_a_megabyte(
+    bomb: Bomb, network: Network, peak: Callable[[], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slack, "render", lambda *_: "text")
+    message: Any = None
+    async with bomb_server(bomb) as server:
+        hook = Slack(hook=server.url, channel="#ops", message="text")
+        with pytest.raises(OutsideError, match="longer than 1048576 bytes"):
+            await hook.send(message, network)
+    assert peak() < 16 << 20
+
+
+async def test_who_answers_slowly_has_no_more_time_than_others(network: Network) -> None:
+    async with bomb_server(Bomb.SLOW_BODY) as server:
+        with pytest.raises(OutsideError, match="no answer within 1 s"):
+            await network.request("GET", server.url, timeout=SHORTLY)
+        for fetch in (over_http(server.url), reaching(server.url)):
+            with pytest.raises(CloudError, match="no answer within 1 s"):
+                await fetch("GET", "/", headers={}, within=SHORTLY)
+
+
+@pytest.mark.parametrize("bomb", BODIES)
+async def test_google_may_answer_sixteen_megabytes(bomb: Bomb, peak: Callable[[], int]) -> None:
+    async with bomb_server(bomb) as server:
+        with pytest.raises(CloudError, match="the answer is longer than 16777216 bytes"):
+            await reaching(server.url)("GET", "/", headers={})
+    assert peak() < 64 << 20
+
+
+@pytest.mark.parametrize("bomb", [*PLAIN_BODIES, Bomb.ENDLESS_HEADERS, Bomb.DEEP])
+async def test_an_agent_stays_small_whatever_its_metadata_service_answers(bomb: Bomb) -> None:
+    async with bomb_server(bomb) as server:
+        process = await _run(_AGENT, server.url)
+    said, peak = process.split("|")
+    assert said == "CloudError"
+    assert int(peak) << 10 < AGENT_LIMIT
+
+
+_AGENT = """
+import asyncio, sys
+from pathlib import Path
+from haulout.errors import CloudError
+from haulout.notices.sources.azure.metadata import Metadata
+from haulout.notices.sources.fetching import over_http
+
+async def main():
+    try:
+        await Metadata(over_http(sys.argv[1])).machine()
+    except CloudError as error:
+        said = type(error).__name__
+    peak = next(it.split()[1] for it in Path("/proc/self/status").read_text().splitlines() if it.startswith("VmHWM"))
+    print(f"{said}|{peak}")
+
+asyncio.run(main())
+"""
+
+
+async def _run(program: str, *args: str) -> str:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", program, *args, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, problems = await process.communicate()
+    assert process.returncode == 0, problems.decode()
+    return out.decode().strip()
+
+
+# By SDKs
+
+
+class Keys(ClusterAccess):
+    """Credentials that need no cluster."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def current(self) -> Access:
+        """Return the same each time."""
+        return Access(region="eu-west-1", key="key", secret="secret", token="token")
+
+
+@pytest.mark.parametrize("bomb", PLAIN_BODIES)
+async def test_boto3_reads_an_answer_up_to_its_limit(bomb: Bomb) -> None:
+    pytest.importorskip("boto3")
+    async with bomb_server(bomb) as server:
+        ec2, _, _ = boto.connected(AwsSettings(endpoint=server.url), Keys())
+        with pytest.raises(CloudError, match=f"longer than {LIMIT} bytes|without compression"):
+            await ec2.instances(["i-1"])
+
+
+@pytest.mark.parametrize("bomb", BODIES)
+async def test_the_sdk_of_oci_reads_an_answer_up_to_its_limit(bomb: Bomb, tmp_path: Path) -> None:
+    pytest.importorskip("oci")
+    async with bomb_server(bomb) as server:
+        settings = OciSettings(
+            stream="s",
+            endpoint=server.url,
+            compute_endpoint=server.url,
+            auth=Auth.CONFIG_FILE,
+            config_file=str(a_config_file(tmp_path)),
+        )
+        streaming, _ = connected(settings)
+        assert streaming is not None
+        with pytest.raises(CloudError, match=f"longer than {LIMIT} bytes"):
+            await streaming.messages("cursor", limit=10)
+
+
+@pytest.mark.parametrize("bomb", BODIES)
+async def test_the_sdk_of_openstack_reads_an_answer_up_to_its_limit(bomb: Bomb) -> None:
+    pytest.importorskip("openstack")
+    async with bomb_server(bomb) as server:
+        project = Project(
+            auth_url=server.url, username="u", password="secret", region="r", domain_name="d", tenant_id="t"
+        )
+
+        async def credentials() -> Project:
+            return project
+
+        with pytest.raises(CloudError, match=f"longer than {LIMIT} bytes"):
+            await SdkNova(credentials).servers("n1")
+
+
+@pytest.mark.parametrize("bomb", BODIES)
+async def test_a_vcenter_is_read_up_to_its_limit(bomb: Bomb) -> None:
+    pytest.importorskip("pyVmomi")
+    async with bomb_server(bomb) as server:
+        access = VCenterAccess(url=f"{server.url}/sdk", credentials=Credentials("u", "secret"), insecure=True)
+        with pytest.raises(CloudError, match=f"longer than {LIMIT} bytes|expected an answer without compression"):
+            await connecting(RealClock())(access)
