@@ -188,16 +188,16 @@ def within(cluster: LiveCluster, **duration: float) -> str:
     return whole_seconds(cluster.clock.now() + timedelta(**duration))
 
 
-def announced(plan: ClusterPlan) -> ClusterPlan:
-    """Return a plan where maintenance can be announced."""
-    return upheld(plan, ours=(*NoticeCondition, *NodeCondition)).with_definition(definition())
+def announced(plan: ClusterPlan, file: Path) -> ClusterPlan:
+    """Return a plan where maintenance can be announced, and is answered by a file."""
+    return upheld(plan, file, ours=(*NoticeCondition, *NodeCondition)).with_definition(definition())
 
 
 async def test_a_node_is_emptied_before_its_cloud_works_on_it_and_given_back_after_that(
     a_cluster: Plans, recipes: Recipes
 ) -> None:
     file, outside = recipes("cloud-notice"), FakeOutside()
-    async with announced(with_shop(a_cluster().with_nodes(2))).running() as cluster:
+    async with announced(with_shop(a_cluster().with_nodes(2)), file).running() as cluster:
         operate(cluster, file, outside)
         await announce(cluster, start=within(cluster, days=30))
         await becomes(cluster, "n1", OPERATIONAL)
@@ -218,8 +218,9 @@ async def test_a_node_is_emptied_before_its_cloud_works_on_it_and_given_back_aft
 
 
 async def test_a_notice_that_is_taken_back_leaves_the_node_as_it_was(a_cluster: Plans, recipes: Recipes) -> None:
-    async with announced(a_cluster().with_nodes(1)).running() as cluster:
-        operate(cluster, recipes("cloud-notice"))
+    file = recipes("cloud-notice")
+    async with announced(a_cluster().with_nodes(1), file).running() as cluster:
+        operate(cluster, file)
         await cluster.cordon("n1")  # by a person, who has their reasons
         await announce(cluster, start=within(cluster, minutes=5))
         await becomes(cluster, "n1", IN_MAINTENANCE)

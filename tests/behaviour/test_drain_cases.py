@@ -45,8 +45,10 @@ from support.maintaining import (
     status,
     succeeded,
 )
+from support.permitting import rights
 from support.webhooks import Behaviour, allows, denies
 
+DELETING = rights(None, pod_deletion=True)
 SLOW = {"stop-seconds": "600"}  # a pod that takes all the time that it is given
 
 
@@ -61,7 +63,7 @@ def hasty(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def a_plan(a_cluster: Plans, nodes: int = 2) -> ClusterPlan:
-    return entitled(a_cluster()).with_nodes(nodes).upholding(*invariants())
+    return entitled(a_cluster(), DELETING).with_nodes(nodes).upholding(*invariants())
 
 
 def kinds(cluster: LiveCluster) -> dict[str, str]:
@@ -97,7 +99,7 @@ async def test_a_server_that_has_no_evictions_is_asked_to_delete(a_cluster: Plan
 
 async def test_where_evictions_are_not_wanted_no_budget_is_asked(a_cluster: Plans) -> None:
     """A34. The budget lets nobody go, and is broken with open eyes."""
-    plan = blocked_on(entitled(a_cluster()).with_nodes(2), "n1")
+    plan = blocked_on(entitled(a_cluster(), DELETING).with_nodes(2), "n1")
     async with plan.upholding(*invariants()[1:]).running() as cluster:
         answers = Interposed()
         cluster.run(answers.before(operate))

@@ -12,7 +12,7 @@ import random
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
@@ -21,11 +21,14 @@ from pathlib import Path
 
 import aiohttp
 
+from controlplane.ports import free_ports
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.cli import looping
 from haulout.core.clock import RealClock
 from haulout.kube.client import Client
 from haulout.sandbox.apiserver import ApiServer
+from haulout.web.api.shapes import AuthMode
+from haulout.web.auth.settings import AccessSettings
 from haulout.web.listening import Address
 from haulout.web.wishes import SelfMade, WebhookSettings
 from support.builders import a_namespace, a_node
@@ -97,7 +100,7 @@ class Attacked:
 @asynccontextmanager
 async def attacked(*, loop: str) -> AsyncIterator[Attacked]:
     """Run it while the context lasts, from when it is ready."""
-    ports = free_ports()
+    ports = free_ports(len(Port))
     paths = os.pathsep.join((str(Path(__file__).parent.parent), *sys.path))
     environment = {
         **os.environ,
@@ -120,13 +123,6 @@ async def attacked(*, loop: str) -> AsyncIterator[Attacked]:
         with suppress(ProcessLookupError):
             process.kill()
         await process.wait()
-
-
-def free_ports() -> list[int]:
-    """Return a port of this machine for each of the operator's."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.create_server((LOCAL, 0))) for _ in Port]
-        return [it.getsockname()[1] for it in sockets]
 
 
 def _connections(count: int, port: int, sent: tuple[bytes, ...], *, from_many: bool) -> list[socket.socket]:
@@ -185,6 +181,7 @@ async def operating(webhook: int, guarded: int, health: int, dashboard: int) -> 
         metrics=Address(dashboard),
         webhook=WebhookSettings(port=webhook, namespace=_HOME, certificate=SelfMade()),
         guarded_metrics=Address(guarded),
+        access=AccessSettings(mode=AuthMode.OFF),
     )
     async with asyncio.TaskGroup() as group:
         running = group.create_task(run_operator(client, settings))

@@ -25,7 +25,6 @@ from haulout.web.api.routes import Answerer, add_routes
 from haulout.web.api.shapes import Banner, Level, Mode, Summary
 from haulout.web.auth.desk import Desk
 from haulout.web.auth.door import Door
-from haulout.web.auth.hosts import ANY
 from haulout.web.auth.replicas import Replicas
 from haulout.web.auth.settings import AccessSettings
 from haulout.web.callers import Callers
@@ -107,7 +106,7 @@ async def exposed(
     )
     vitals.count_viewers(lambda: answerer.turnstile.inside)
     door = Door(
-        access or AccessSettings(hosts=(ANY,)),
+        access or AccessSettings(),
         callers=Callers(client),
         replicas=Replicas(client, namespace=namespace, identity=identity),
         clock=client.clock,

@@ -9,6 +9,7 @@ from haulout.cli.goflags import Flag, parse
 
 _FLAGS = {
     "dashboard-auth": zap.DASHBOARD_AUTH,
+    "dashboard-host": zap.DASHBOARD_HOST,
     "config": Flag("", "The configuration; Haulout's own flag. [default: ./config/maintenance.yaml]"),
     "health-addr": Flag(":8081", "Where /healthz and /readyz are served. Of the address only the port counts."),
     "kubeconfig": Flag("", "The kubeconfig, instead of $KUBECONFIG, the pod's own account or ~/.kube/config."),

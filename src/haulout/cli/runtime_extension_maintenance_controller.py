@@ -21,6 +21,7 @@ _FLAGS = {
         is_repeatable=True,
     ),
     "dashboard-auth": zap.DASHBOARD_AUTH,
+    "dashboard-host": zap.DASHBOARD_HOST,
     "enable-metal3-maintenance": Flag(default=False, help="Power off the BareMetalHosts of approved Machines."),
     "health-addr": Flag(":8081", "Haulout's own flag: where /healthz and /readyz are served."),
     "kubeconfig": Flag("", "The kubeconfig, instead of $KUBECONFIG, the pod's own account or ~/.kube/config."),

@@ -23,6 +23,12 @@ FLAGS = {
 DASHBOARD_AUTH = Flag(
     "token", "Haulout's own flag: who may use the dashboard and the API: token, who shows one of Kubernetes; off, all."
 )
+DASHBOARD_HOST = Flag(
+    "",
+    "Haulout's own flag: with -dashboard-auth=off, a name by which the dashboard is reached, such as an Ingress has;"
+    " * is any. May be given several times.",
+    is_repeatable=True,
+)
 _LEVELS = {"debug": 10, "info": 20, "error": 40, "panic": 50}
 
 Given = Mapping[str, str | bool]
@@ -52,7 +58,7 @@ def access(given: Given) -> "AccessSettings":
     mode = str(given["dashboard-auth"])
     if mode not in (AuthMode.TOKEN, AuthMode.OFF):
         raise UsageError(f"-dashboard-auth: expected token or off, found {mode!r:.60}")
-    return AccessSettings(mode=AuthMode(mode))
+    return AccessSettings(mode=AuthMode(mode), hosts=tuple(str(given["dashboard-host"]).splitlines()))
 
 
 def time(flag: str, given: Given) -> timedelta:

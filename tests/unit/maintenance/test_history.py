@@ -238,7 +238,7 @@ async def test_whichever_definition_is_installed_the_history_is_the_same(clock: 
         await succeeded(cluster)
         await cluster.pass_time(hours=1)
         written = [it for it in cluster.history if it.kind.plural == NM_PLURAL]
-        assert len(written) == 8, "no status is written in vain"
+        assert len(written) == 9, "no status is written in vain"
         await over(cluster)
         assert moves(cluster, "n1") == [BEGUN, DRAINED, ENDED]
 

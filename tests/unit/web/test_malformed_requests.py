@@ -10,7 +10,8 @@ import pytest
 from aiohttp import web_protocol
 from aiohttp.http_parser import HttpRequestParserPy
 
-from support.attacked import LOCAL, Port, free_ports, operating
+from controlplane.ports import free_ports
+from support.attacked import LOCAL, Port, operating
 
 SECRET = "eyJhbGciOiJSUzI1NiJ9.c2VjcmV0.c2lnbmF0dXJl"
 _TOKEN = f"Authorization: Bearer {SECRET}".encode()
@@ -81,7 +82,7 @@ pytestmark = pytest.mark.real_time
 
 @pytest.fixture
 async def ports() -> AsyncIterator[dict[Port, int]]:
-    found = free_ports()
+    found = free_ports(len(Port))
     async with operating(*found):
         yield dict(zip(Port, found, strict=True))
 
