@@ -1,9 +1,12 @@
 """What was left behind for an owner that is no more is found and repaired, and nothing that somebody holds is."""
 
+from contextlib import suppress
+
 from haulout.budget.slots import LEDGER
 from haulout.cli import leftovers
 from haulout.cli.leftovers import Examination
 from haulout.drain.cordon import BACKUP, MARK
+from haulout.errors import NotFound
 from haulout.kube.ledger import Ledger, Slot, ledger_name
 from haulout.kube.resources import NODES
 from haulout.maintenance.lease import HOLDER
@@ -27,6 +30,12 @@ from support.maintaining import (
 )
 
 HOME = "haulout"
+
+
+async def forget_slots(cluster: LiveCluster) -> None:
+    """Remove the slots that other tests left on the same control plane: they remove nodes that an operator holds."""
+    with suppress(NotFound):
+        await cluster.delete("configmaps", f"{HOME}/{ledger_name(LEDGER)}")
 
 
 async def examine(cluster: LiveCluster) -> Examination:
@@ -56,6 +65,7 @@ async def torn_away(cluster: LiveCluster) -> None:
 
 async def test_a_cluster_in_order_has_no_findings(a_cluster: Plans) -> None:
     async with entitled(a_cluster()).with_nodes(2).running() as cluster:
+        await forget_slots(cluster)
         assert await problems(cluster) == []
         cluster.run(operate)
         await order(cluster, "n1")
@@ -67,6 +77,7 @@ async def test_a_cluster_in_order_has_no_findings(a_cluster: Plans) -> None:
 
 async def test_what_a_maintenance_left_that_is_gone_is_repaired(a_cluster: Plans) -> None:
     async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+        await forget_slots(cluster)
         await torn_away(cluster)
         assert await problems(cluster) == [
             ("node n1", f"held for NodeMaintenance {NAME}, which is no more"),
@@ -161,5 +172,6 @@ async def test_slots_of_nodes_that_are_gone_or_back_in_service_are_given_back(a_
 
 async def test_a_lease_of_somebody_else_is_left_alone(a_cluster: Plans) -> None:
     async with maintained(a_cluster()).with_nodes(1).running() as cluster:
+        await forget_slots(cluster)
         await cluster.create(a_lease("n1", holder="NodeHealthCheck", now=cluster.clock.now()))
         assert await problems(cluster) == []

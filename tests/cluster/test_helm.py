@@ -372,6 +372,7 @@ def test_what_was_applied_by_hand_is_taken_over_when_helm_is_told_to(site: Site,
     with pytest.raises(HelmFailed, match="cannot be imported into the current release"):
         site.helm("install", RELEASE, str(CHART))
     site.kubectl("delete", "rolebindings,roles", "-n", LEASES, "haulout")
+    site.kubectl("delete", "rolebindings,roles", "-n", "kube-system", "haulout")
     site.kubectl("delete", "rolebindings,roles", "-n", "default", "haulout", "--ignore-not-found")
     site.helm("install", RELEASE, str(CHART), "--take-ownership", values={"crds": {"keep": False}})
     site.helm("uninstall", RELEASE)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
@@ -19,6 +19,7 @@ from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.profiles import default
 from haulout.profiles.model import Configuration
+from haulout.web import connections
 from haulout.web.acts.performing import NoActs, Performer
 from haulout.web.api.forwarding import Forwarding
 from haulout.web.api.routes import Answerer, add_routes
@@ -120,7 +121,7 @@ async def exposed(
 
     server = InfoServer(
         infos=vitals.infos,
-        metrics=Exposition(vitals.tallies).text,
+        metrics=Exposition(partial(_counted, vitals)).text,
         leader=Asked(leads(lease=PROFILES_LEASE), vitals),
         add_more=add,
     )
@@ -151,10 +152,15 @@ def _nobody_answers(why: str, *, is_hub: bool, now: Callable[[], datetime]) -> S
     )
 
 
+def _counted(vitals: Shown) -> Iterator[Counted]:
+    yield from vitals.tallies()
+    yield from connections.tallies()
+
+
 async def guard_metrics(client: Client, vitals: "Vitals", presented: "Presented", *, at: Address) -> None:
     """Serve metrics over HTTPS to those who may read them, from when there is a certificate, until cancelled."""
     await presented.wait()
-    server = GuardedMetrics(Callers(client), metrics=Exposition(vitals.tallies).text)
+    server = GuardedMetrics(Callers(client), metrics=Exposition(partial(_counted, vitals)).text)
     async with server.serving(presented, host=at.host, port=at.port) as port:
         log.info("metrics are served over HTTPS on port %d, to those who may read them", port)
         await asyncio.Event().wait()

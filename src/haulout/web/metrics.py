@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Protocol
 
 from haulout.core.metering import Metric, Sample, number_text
-from haulout.web import connections, process
+from haulout.web import process
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -37,7 +37,7 @@ class Exposition:
 
     def text(self) -> bytes:
         """Return all numbers as they are now."""
-        tallies = chain(self._tallies(), connections.tallies(), process.tallies())
+        tallies = chain(self._tallies(), process.tallies())
         return "".join(f"{line}\n" for tally in tallies for line in _lines(tally)).encode()
 
 

@@ -121,7 +121,7 @@ async def test_numbers_are_told_under_the_names_that_dashboards_know() -> None:
     async with serving([], metrics=Exposition(tallies.all).text) as (_, url):
         status, headers, body = await get(url + "/metrics")
     assert (status, headers["content-type"]) == (200, CONTENT_TYPE)
-    own, _, process = body.decode().partition("# HELP haulout_http_connections")
+    own, _, process = body.decode().partition("# HELP python_info")
     assert process
     assert [line for line in own.splitlines() if not line.startswith("#")] == [
         'maintenance_controller_pod_shuffle_count{owner="deployment_web",profile="os"} 3',
