@@ -78,7 +78,7 @@ class Attacked:
     async def unanswered(self) -> list[str]:
         """Return the ports that do not answer a new connection as they should."""
         connector = aiohttp.TCPConnector(ssl=False, force_close=True)
-        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(10)) as session:
+        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(30)) as session:
             found = {port.name: await self._status(session, port) for port in Port}
         return [f"{name}: {status}" for name, status in found.items() if status != Port[name].value[2]]
 

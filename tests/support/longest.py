@@ -8,6 +8,12 @@ from pathlib import Path
 
 # Half a minute and more, where the cores are busy.
 LONGEST = (
+    "cluster/test_listener_attacks.py",
+    "cluster/test_history_faults.py",
+    "cluster/test_failover.py",
+    "cluster/test_hostile_clusters.py",
+    "cluster/test_doctor.py",
+    "behaviour/test_tampering.py",
     "cluster/test_documented_commands.py",
     "behaviour/test_bad_input.py",
     "cluster/test_documented_stories.py",
