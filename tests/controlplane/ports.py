@@ -3,8 +3,12 @@
 They lie below those that the system gives to outgoing connections. One of those would be free when a test looks, and,
 once in many runs, be taken when the test comes to use it: least of all may a client take it that tries to reach a
 stopped server.
+
+Each worker of pytest has ports of its own. Eight of them start some fifty servers at once: if all chose from the same
+ports, two would choose the same one in every twelfth run.
 """
 
+import os
 import random
 import socket
 
@@ -12,18 +16,30 @@ from controlplane.daemon import ControlPlaneError
 
 LOOPBACK = "127.0.0.1"
 _PORTS = range(20000, 32768)
+_WORKERS = 16  # the most that have ports of their own
+_given: set[int] = set()
 
 
 def free_ports(count: int) -> list[int]:
     """Return ports on which nobody listens, each another."""
     free: list[int] = []
-    for port in random.SystemRandom().sample(_PORTS, len(_PORTS)):
+    ours = _ours(os.environ.get("PYTEST_XDIST_WORKER", ""))
+    if len(_given) > len(ours) // 2:
+        _given.clear()
+    for port in random.SystemRandom().sample(ours, len(ours)):
         if len(free) == count:
+            _given.update(free)
             return free
         with socket.socket() as probe:
-            if probe.connect_ex((LOOPBACK, port)) != 0:
+            if port not in _given and probe.connect_ex((LOOPBACK, port)) != 0:
                 free.append(port)
-    raise ControlPlaneError(f"no {count} free ports from {_PORTS.start} to {_PORTS.stop - 1}")
+    raise ControlPlaneError(f"no {count} free ports from {ours[0]} to {ours[-1]}")
+
+
+def _ours(worker: str) -> range:
+    """Return the ports of a worker, such as `gw3`; all of them for a process that is none."""
+    number = worker.removeprefix("gw")
+    return _PORTS[int(number) % _WORKERS :: _WORKERS] if number.isdecimal() else _PORTS
 
 
 def free_port() -> int:
