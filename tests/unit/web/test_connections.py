@@ -30,6 +30,12 @@ LARGE = 4 << 20
 pytestmark = pytest.mark.every_loop
 
 
+@pytest.fixture(autouse=True)
+def _frequent_sweeps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have deadlines noticed sooner than once a second."""
+    monkeypatch.setattr(connections, "SWEEP_EVERY", timedelta(milliseconds=50))
+
+
 def limits(*, most: int = 10, **deadlines: timedelta) -> Limits:
     usual = dict.fromkeys(("handshake", "headers", "body", "read", "idle"), EVER)
     return Limits(server="test", most=most, **usual | deadlines)
