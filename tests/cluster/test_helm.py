@@ -42,7 +42,7 @@ from support.helm import CHART, DEPLOY, EVERYTHING, LEAST, HelmFailed, helm, one
 (PREVIOUS,) = (Path(__file__).parent / "charts").glob("haulout-*.tgz")
 RELEASE, HOME, LEASES = "haulout", "haulout", "medik8s-leases"
 LOCAL = "127.0.0.1"
-_PATIENCE = 60  # looks, of half a second and more each
+_PATIENCE = 300  # looks, of half a second and more each
 READY = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Tested"}]}}
 FILE = """
 intervals: {requeue: 60s}
