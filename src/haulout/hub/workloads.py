@@ -186,12 +186,13 @@ class Workload:
         if key.startswith(_NODE):
             return await self._look_at_unclaimed(key.removeprefix(_NODE))
         machine, known = self._of.machines.get(key), self._known.get(key)
-        is_here = machine is not None and machine.cluster == self.key
-        if known is not None and not (is_here and machine is not None and machine.uid == known.uid):
+        if machine is not None and machine.cluster != self.key:
+            machine = None
+        if known is not None and (machine is None or machine.uid != known.uid):
             if not await self._withdraw_of(known):
                 return None  # looked at again once the cluster is reached
             del self._known[key]
-        if machine is None or not is_here:
+        if machine is None:
             self._forget(key)
             return None
         self._known[key] = machine
