@@ -62,6 +62,7 @@ def test_a_webhook_that_does_not_answer_is_named() -> None:
         (403, 'nodes "n1" is forbidden: User "x" cannot patch resource "nodes"', Forbidden),
         (500, "etcdserver: request timed out", ServerFailure),
         (409, WEBHOOK, Conflict),
+        (403, DEAD, Forbidden),  # a name or a message that quotes these words
     ],
 )
 def test_anything_else_is_what_its_code_says(code: int, message: str, kind: type[ApiError]) -> None:

@@ -324,9 +324,26 @@ def test_very_verbose_logs_each_request_and_no_secrets(serve: Serve, tmp_path: P
     command = [sys.executable, "-m", "haulout", "cluster-info", "--kubeconfig", file, "-vv"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
 
-    assert re.search(r"DEBUG haulout\.kube\.network\.http: GET /version: 200 after \d+ ms", done.stderr)
+    assert re.search(r"DEBUG   GET /version: 200 after \d+ ms", done.stderr)
     assert "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews: 200" in done.stderr
     assert "secret" not in done.stderr
+
+
+def test_no_value_looks_like_a_second_record_in_the_log_of_a_command() -> None:
+    script = (
+        "import logging; from haulout.cli import main\n"
+        "from haulout.cli import cluster_info\n"
+        "import haulout.cli.connect as connect\n"
+        "def run(coroutine):\n"
+        "    coroutine.close()\n"
+        "    logging.getLogger('haulout').info('node %s', 'n1\\n2026-01-01 ERROR forged \\x1b[31m')\n"
+        "    raise SystemExit(0)\n"
+        "connect.run = run\n"
+        "main(['cluster-info', '-v'])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    (line,) = done.stderr.splitlines()
+    assert line.endswith(r"INFO    node n1\n2026-01-01 ERROR forged \u001b[31m")
 
 
 def test_what_the_event_loop_complains_about_is_only_for_those_who_ask() -> None:

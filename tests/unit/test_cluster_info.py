@@ -82,7 +82,12 @@ Permissions
   ✓ ask for evictions              evictionrequests.lifecycle.k8s.io: list, watch, create, patch, delete
   ✓ see how these go               evictions.lifecycle.k8s.io: list, watch
   ✓ tell pods of DaemonSets        daemonsets.apps: get
+  ✓ see attached volumes           volumeattachments.storage.k8s.io: list, watch
+  ✓ tell whose volumes these are   persistentvolumes: get
   ✓ see namespaces                 namespaces: get
+  ✓ see workloads recover          deployments.apps: list, watch
+  ✓ see workloads recover          replicasets.apps: list, watch
+  ✓ see workloads recover          statefulsets.apps: list, watch
   ✓ keep the quorum of etcd        poddisruptionbudgets.policy: list
   ✓ lock nodes                     leases.coordination.k8s.io in medik8s-leases: get, list, watch, create, patch, delete
   ✓ keep the history of nodes      maintenancerecords.haulout.dev: get, list, create, patch, delete
@@ -103,10 +108,8 @@ Permissions
   ✓ ask the leader                 pods in shop: get
   ✓ keep budgets                   configmaps in shop: create
   ✓ keep budgets                   configmaps in shop: get, patch
+  ✓ keep copies of cordon marks    configmaps in shop: get, patch
   ✓ follow daemonsets              daemonsets.apps: list, watch
-  ✓ follow deployments             deployments.apps: list, watch
-  ✓ follow replicasets             replicasets.apps: list, watch
-  ✓ follow statefulsets            statefulsets.apps: list, watch
   ✓ follow leases                  leases.coordination.k8s.io in shop: list, watch
   ✓ lead, stagger, keep threads    leases.coordination.k8s.io in shop: get, patch
 
@@ -270,9 +273,10 @@ async def test_the_manifest_grants_what_is_missing(clock: Clock) -> None:
     objects = list(yaml.safe_load_all(report.grant(findings)))
 
     rules = [(each["kind"], each["rules"]) for each in objects if "rules" in each]
+    patch = {"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"]}
     assert rules == [
         ("ClusterRole", [{"apiGroups": [""], "resources": ["pods/eviction"], "verbs": ["create"]}]),
-        ("Role", [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["patch"], "resourceNames": [_LEDGER]}]),
+        ("Role", [{**patch, "resourceNames": [_LEDGER]}, {**patch, "resourceNames": ["haulout-cordons"]}]),
         ("Role", [{"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["delete"]}]),
     ]
     assert [each["metadata"]["namespace"] for each in objects if each["kind"] == "Role"] == [

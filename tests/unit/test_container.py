@@ -1,8 +1,10 @@
 """The image, as far as can be told without a container engine: hadolint says the rest."""
 
+import importlib.metadata
 import importlib.util
 import json
 import re
+import shutil
 import subprocess
 import sys
 from fnmatch import fnmatch
@@ -13,6 +15,8 @@ import pytest
 
 from haulout.notices.sources import extras
 from haulout.web import guarded, health, info, registration
+from support import dockerfile
+from support.dockerfile import Build, Instruction
 
 ROOT = Path(__file__).parents[2]
 SDKS = ("aws", "oci", "openstack", "vsphere")
@@ -20,16 +24,8 @@ TARGETS = {it: f"{it}-packages" for it in ("base", *SDKS)}
 PIN = re.compile(r"^([a-z0-9.-]+)==(\S+)", re.MULTILINE)
 
 
-def instructions() -> list[tuple[str, str, str]]:
-    """Return stage, instruction and arguments of each line."""
-    text = re.sub(r"\\\n\s*", "", (ROOT / "Dockerfile").read_text())
-    found, stage = [], ""
-    for line in filter(None, (it.partition("#")[0].strip() for it in text.splitlines())):
-        word, _, rest = line.partition(" ")
-        if word == "FROM":
-            stage = rest.rpartition(" AS ")[2]
-        found.append((stage, word, rest))
-    return found
+def instructions() -> list[Instruction]:
+    return dockerfile.instructions(ROOT / "Dockerfile")
 
 
 def stages() -> dict[str, str]:
@@ -123,3 +119,68 @@ def test_the_bill_of_materials_names_what_is_installed_and_what_needs_what() -> 
 
 def test_the_bill_of_the_same_packages_is_the_same() -> None:
     assert bill() == bill()
+
+
+# With a plugin
+
+
+EXAMPLE = ROOT / "examples" / "plugin-moonphase"
+PAGE = ROOT / "docs" / "operations" / "container.md"
+
+
+def put_locked_packages(build: Build) -> None:
+    """Put what an image has from its lock where pip would, without an index: links to what is installed here."""
+    (packages,) = build.place("/opt/haulout").glob("lib/python*/site-packages")
+    for name in pins("run"):
+        if name == "uvloop" and not importlib.util.find_spec("uvloop"):
+            continue
+        files = importlib.metadata.distribution(name).files or []
+        for top in {it.parts[0] for it in files} - {"..", "__pycache__"}:
+            source = Path(str(importlib.metadata.distribution(name).locate_file(top)))
+            if not (packages / top).exists():
+                (packages / top).symlink_to(source)
+
+
+@pytest.fixture(scope="module")
+def image(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Return what the stages of the image leave, as far as that goes without an engine and an index."""
+    build = Build(tmp_path_factory.mktemp("image"))
+    build.stage(ROOT / "Dockerfile", "wheel", context=ROOT, without="requirements/build.txt")
+    build.workdir = "/"
+    build.stage(ROOT / "Dockerfile", "packages", context=ROOT)
+    put_locked_packages(build)
+    build.stage(ROOT / "Dockerfile", "base-packages", context=ROOT, without="/requirements/run.txt")
+    return build
+
+
+@pytest.mark.real_time
+def test_a_plugin_is_installed_into_the_image_as_the_page_says_and_haulout_finds_it(image: Build) -> None:
+    environment = image.place("/opt/haulout")
+    assert not list(environment.rglob("pip")), "its own pip could install nothing"
+    schema = "/opt/haulout/bin/haulout check --schema"
+    assert "moonPhase" not in image.run(schema)
+    shutil.rmtree(image.place("/wheel"))
+    image.stage(EXAMPLE / "Dockerfile", "packages", context=EXAMPLE)
+    assert "moonPhase" in image.run(schema)
+    config = (EXAMPLE / "README.md").read_text().split("```yaml\n")[1].split("```")[0]
+    image.place("/plugin/maintenance.yaml").write_text(config)
+    image.run("/opt/haulout/bin/haulout check /plugin/maintenance.yaml")
+    components = json.loads((environment / "sbom.cdx.json").read_text())["components"]
+    assert "pkg:pypi/haulout-moonphase@1.0.0" in [it["purl"] for it in components]
+    installed = {it.name for it in environment.glob("lib/python*/site-packages/*")}
+    assert {"haulout", "haulout_moonphase"} <= installed, "not links to what is installed here"
+
+
+def test_the_image_with_a_plugin_is_that_of_haulout_with_other_packages() -> None:
+    found = dockerfile.instructions(EXAMPLE / "Dockerfile")
+    assert found[-2:] == [
+        ("${HAULOUT}", "FROM", "${HAULOUT}"),
+        ("${HAULOUT}", "COPY", "--from=packages /opt/haulout /opt/haulout"),
+    ]
+    defaults = [dict([it.rest.split("=")]) for it in (*instructions(), *found) if it.word == "ARG"]
+    assert [it["PYTHON"] for it in defaults if "PYTHON" in it] == ["3.13-slim"] * 2, "the same Python"
+
+
+def test_the_page_shows_the_recipe_that_is_tested() -> None:
+    recipe = (EXAMPLE / "Dockerfile").read_text()
+    assert f"```dockerfile\n{recipe[recipe.index('ARG HAULOUT') :]}```" in PAGE.read_text()

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import controlplane
+from controlplane import promtool
 from controlplane.assets import CONTROLLERS, ESSENTIAL, PROGRAMS, AssetsMissing, cache_folder, find
 from controlplane.build import KUBERNETES
 
@@ -82,6 +83,7 @@ class FakeGo:
 def go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FakeGo:
     """Give the test a machine of its own: an empty cache, no assets, and a place on PATH for a `go`."""
     monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    monkeypatch.delenv("PROMTOOL", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     fake = FakeGo(tmp_path / "bin")
     monkeypatch.setenv("PATH", f"{fake.folder}{os.pathsep}{_shell_tools(tmp_path / 'tools')}")
@@ -313,3 +315,32 @@ def _replace_pip(code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     modules.mkdir(exist_ok=True)
     (modules / "pip.py").write_text(f"import shutil, sys\n{code}\n")
     monkeypatch.setenv("PYTHONPATH", str(modules), prepend=os.pathsep)
+
+
+# promtool
+
+
+def test_promtool_on_the_path_or_named_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, go: FakeGo) -> None:
+    go.install()
+    _write_program(go.folder / "promtool", "#!/bin/sh\n")
+    assert promtool.find() == go.folder / "promtool"
+    monkeypatch.setenv("PROMTOOL", str(tmp_path / "mine"))
+    assert promtool.find() == tmp_path / "mine"
+    assert go.built == []
+
+
+def test_promtool_is_built_once(go: FakeGo) -> None:
+    go.install()
+    found = [promtool.find(say=_ignore), promtool.find(say=_ignore)]
+    assert found == [promtool.cache_folder() / "promtool"] * 2
+    assert go.built == ["promtool"]
+    assert f"require github.com/prometheus/prometheus {promtool.VERSION}\n" in found[0].read_text()
+
+
+def test_without_promtool_and_go_one_line_says_what_to_install() -> None:
+    with pytest.raises(promtool.PromtoolMissing, match=r"^no promtool \(.*package prometheus.*PROMTOOL$"):
+        promtool.find(say=_ignore)
+
+
+def _ignore(_: str) -> None:
+    """Tell nobody."""

@@ -380,7 +380,7 @@ async def test_secrets_among_a_plugins_arguments_do_not_show(plugin: Plugin) -> 
     plugin.script("exit 1")
     complaint = await plugin.complaint(args=("--oidc-client-secret=hush", "--password", "hush", "login"))
     assert "hush" not in complaint
-    assert complaint.endswith("'--oidc-client-secret=…' --password '…' login")
+    assert complaint.endswith("'--oidc-client-secret=(hidden)' --password '(hidden)' login")
 
 
 @pytest.mark.real_time

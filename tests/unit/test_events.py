@@ -236,6 +236,32 @@ async def test_only_so_many_series_are_remembered(clock: Clock) -> None:
         assert len(world.recorder._series) == 3
 
 
+# Once per something
+
+
+async def test_an_event_that_another_process_records_again_is_kept_once(world: World) -> None:
+    world.record(regarding=POD, once_per="first cordon")
+    await world.pass_(1)
+    successor = EventRecorder(Client(world.transport, clock=world.clock, random=Random(8)), instance="haulout-1")
+    world.recorder, predecessor = successor, world.recorder
+    world.record(regarding=POD, once_per="first cordon")
+    await successor.flush(timedelta(seconds=10))
+    assert world.counts() == [1]
+    assert (predecessor.dropped, successor.dropped) == (0, 0)
+    world.record(regarding=POD, once_per="second cordon")
+    await successor.flush(timedelta(seconds=10))
+    assert world.counts() == [1, 1]
+
+
+@pytest.mark.parametrize("seconds", [1, 60, 400])
+async def test_an_event_that_is_recorded_once_has_no_count(world: World, seconds: int) -> None:
+    for _ in range(3):
+        world.record(once_per="first cordon")
+        await world.pass_(seconds)
+    (event,) = world.events()
+    assert "series" not in event
+
+
 # What can go wrong
 
 

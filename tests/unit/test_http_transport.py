@@ -8,6 +8,7 @@ import random
 import re
 import socket
 import ssl
+import threading
 import tracemalloc
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -20,6 +21,7 @@ import msgspec
 import pytest
 from aiohttp import web
 
+from haulout.cli.looping import run
 from haulout.core.clock import Clock, RealClock
 from haulout.errors import CredentialsError, GarbledAnswer, KubeError, LeadershipLost, LimitExceeded, Unreachable
 from haulout.kube.limits import OWN_CLUSTER, Limits
@@ -668,6 +670,31 @@ async def test_closing_does_not_wait_for_a_server_that_never_says_goodbye(
         assert response.status == 200
         async with asyncio.timeout(5):
             await transport.close()
+
+
+def test_closing_waits_on_the_event_loop_of_commands_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not as when that loop detached sockets at once: they passed for closed, and uvloop reported them as unclosed."""
+    monkeypatch.setattr(http, "_GOODBYE", timedelta(seconds=30))
+    context = LOCAL.server_context(tmp_path)
+    heard: list[bytes] = []
+
+    def answer_and_close_late(server: socket.socket) -> None:
+        with _answer_and_stay(server, context) as connection:
+            threading.Event().wait(0.1)
+            heard.append(connection.recv(1))
+
+    async def send_and_close(server: socket.socket) -> list[bytes]:
+        address = f"https://127.0.0.1:{server.getsockname()[1]}"
+        answering = asyncio.get_running_loop().run_in_executor(None, answer_and_close_late, server)
+        transport = World(tmp_path, AsyncExitStack()).transport(address)
+        await transport.send(NODES)
+        await transport.close()
+        heard_by_now = list(heard)
+        await answering
+        return heard_by_now
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert run(send_and_close(server)) == [b""]
 
 
 def _answer_and_stay(server: socket.socket, context: ssl.SSLContext) -> ssl.SSLSocket:

@@ -272,7 +272,7 @@ def test_one_time_of_a_series_may_be_moved_or_cancelled() -> None:
         (["RRULE:DAILY"], "5: RRULE: expected parts such as FREQ=DAILY, found 'DAILY'"),
         (["EXRULE:FREQ=DAILY"], "5: EXRULE: it is not understood; expected EXDATE instead"),
         (["RECURRENCE-ID;RANGE=THISANDFUTURE:20260302"], "5: RECURRENCE-ID: RANGE='THISANDFUTURE' is not understood"),
-        (["DTEND:20260301T100000Z"], "5: DTEND: expected an end that is not before the start"),
+        (["DTEND:20260301T100000Z"], "5: DTEND: the end must not be before the start"),
         (["DTEND;VALUE=DATE:20260303"], "5: DTEND: expected a start and an end that are both days, or both times"),
         (["DTEND:20260302T120000"], "5: DTEND: expected a start and an end that are both with a time zone"),
         (["DTEND:2026-03-02"], "5: DTEND: expected a day or a time such as 20261224 or 20261224T180000Z, found '2026-"),

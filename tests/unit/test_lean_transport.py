@@ -261,6 +261,16 @@ async def test_a_metadata_service_is_asked_plainly_whatever_the_environment_says
     assert answer.body == b"POST /azure/vm/x?a=b true"
 
 
+async def test_a_header_that_cannot_be_sent_is_not_shown(world: World) -> None:
+    async def handle(_: web.Request) -> web.Response:
+        raise AssertionError
+
+    transport = to(await world.serve(handle))
+    with pytest.raises(ValueError, match="characters that HTTP does not allow") as caught:
+        await transport.send(Request(method="GET", path="/x", headers=(("X-Token", "secret\r\nX: y"),)))
+    assert "secret" not in repr(caught.value)
+
+
 def test_behind_a_proxy_the_other_transport_serves() -> None:
     connection = Connection(
         server="https://x", context="x", source="x", user="x", credentials=ANONYMOUS, proxy="http://proxy:1"

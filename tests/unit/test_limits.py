@@ -1,6 +1,7 @@
 """Servers that send more than they may: what each of them meets, by either transport."""
 
 import asyncio
+import contextlib
 import tracemalloc
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, suppress
@@ -16,7 +17,7 @@ from haulout.hub.link import kept_bytes, slim
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.follow import Selection
-from haulout.kube.limits import OWN_CLUSTER, WORKLOAD_CLUSTER, CacheBudget, Limits, WatchAllowance
+from haulout.kube.limits import OWN_CLUSTER, WORKLOAD_CLUSTER, CacheBudget, Limits, MemoryBudget, WatchAllowance
 from haulout.kube.network import framing
 from haulout.kube.network.config import Connection
 from haulout.kube.network.credentials import ANONYMOUS
@@ -284,3 +285,23 @@ def test_the_limits_of_our_own_cluster_fit_the_largest_clusters() -> None:
     assert WORKLOAD_CLUSTER.list_bytes > 3 * nodes * object_bytes
     assert WORKLOAD_CLUSTER.cached_bytes > 3 * nodes * 1200
     assert WORKLOAD_CLUSTER.lines_per_second >= nodes / 10
+
+
+async def test_clusters_that_fill_their_caches_become_unreadable_and_a_small_one_goes_on() -> None:
+    """Four clusters with rows of a megabyte each, which may take 16 MiB together, and one of a single node."""
+    memory = MemoryBudget(64 << 20, clock=CLOCK)
+    async with contextlib.AsyncExitStack() as stack:
+        followed = []
+        for bomb in (Bomb.NONE, *[Bomb.LARGE_ROWS] * 4):
+            server = await stack.enter_async_context(bomb_server(bomb))
+            transport = HttpTransport(_connection(server.url), clock=CLOCK, limits=WORKLOAD_CLUSTER, reads=memory.reads)
+            cached = CacheBudget(WORKLOAD_CLUSTER, shared=memory.caches)
+            client = Client(transport, clock=CLOCK, random=Random(1), cached=cached)
+            stack.push_async_callback(client.close)
+            followed.append(await stack.enter_async_context(following(client)))
+        (good, of_good), *others = followed
+        await eventually(CLOCK, lambda: all(observed for _, observed in others), within=timedelta(seconds=30))
+        for _, observed in others:
+            assert "more than 16 MiB in the caches of all workload clusters" in str(observed[0])
+        assert memory.caches.taken <= memory.caches.limit
+        assert ([it.name for it in good.all()], of_good) == (["n1"], [])

@@ -1,6 +1,7 @@
 """Prometheus, Slack, clouds and vCenters that answer without an end: an error like any other, in little memory."""
 
 import asyncio
+import importlib
 import subprocess
 import sys
 import tracemalloc
@@ -11,9 +12,11 @@ from typing import Any
 
 import pytest
 
+from haulout.core import sdk_limits
 from haulout.core.clock import RealClock
 from haulout.core.cloudprovider import Settings as Project
 from haulout.core.sdk_limits import LIMIT
+from haulout.core.threads import in_a_thread
 from haulout.errors import CloudError, OutsideError
 from haulout.esx.sdk import connecting
 from haulout.esx.settings import Access as VCenterAccess
@@ -169,6 +172,63 @@ async def test_the_sdk_of_oci_reads_an_answer_up_to_its_limit(bomb: Bomb, tmp_pa
         assert streaming is not None
         with pytest.raises(CloudError, match=f"longer than {LIMIT} bytes"):
             await streaming.messages("cursor", limit=10)
+
+
+async def test_the_signers_of_oci_read_an_answer_up_to_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Credentials of an instance, from the metadata service of its machine."""
+    pytest.importorskip("oci")
+    async with bomb_server(Bomb.ENDLESS_BODY) as server:
+        monkeypatch.setenv("OCI_METADATA_BASE_URL", server.url)
+        settings = OciSettings(stream="s", endpoint=server.url, auth=Auth.INSTANCE_PRINCIPAL)
+        streaming, _ = connected(settings)
+        assert streaming is not None
+        with pytest.raises(CloudError, match=f"no credentials could be had: .*longer than {LIMIT} bytes"):
+            await streaming.messages("cursor", limit=10)
+
+
+async def test_the_signer_of_a_workload_of_oci_reads_an_answer_up_to_its_limit() -> None:
+    pytest.importorskip("oci")
+    connected(OciSettings(stream="s", endpoint="http://127.0.0.1:1", auth=Auth.WORKLOAD_IDENTITY))
+    signers = importlib.import_module("oci.auth.signers.oke_workload_identity_resource_principal_signer")
+    async with bomb_server(Bomb.ENDLESS_BODY) as server:
+
+        def sign() -> None:
+            session = signers.requests.Session()
+            session.post(f"{server.url}/resourcePrincipalSessionTokens", json={}, timeout=(10, 60))
+
+        with pytest.raises(OSError, match=f"longer than {LIMIT} bytes"):
+            await in_a_thread(sign, name="oci")
+
+
+@pytest.mark.parametrize("sdk", ["oci", "boto3", "openstack"])
+async def test_an_answer_of_an_sdk_that_comes_a_few_bytes_at_a_time_ends(
+    sdk: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip(sdk)
+    monkeypatch.setattr(sdk_limits.TimedResponse, "within", 0.5)
+    async with bomb_server(Bomb.SLOW_BODY) as server:
+        with pytest.raises(CloudError, match=r"not ended within 0\.5 s"):
+            async with asyncio.timeout(30):
+                await _ask(sdk, server.url, tmp_path)
+
+
+async def _ask(sdk: str, url: str, folder: Path) -> None:
+    if sdk == "boto3":
+        ec2, _, _ = boto.connected(AwsSettings(endpoint=url), Keys())
+        await ec2.instances(["i-1"])
+    elif sdk == "openstack":
+        project = Project(auth_url=url, username="u", password="secret", region="r", domain_name="d", tenant_id="t")
+
+        async def credentials() -> Project:
+            return project
+
+        await SdkNova(credentials).servers("n1")
+    else:
+        file = str(a_config_file(folder))
+        settings = OciSettings(stream="s", endpoint=url, auth=Auth.CONFIG_FILE, config_file=file)
+        streaming, _ = connected(settings)
+        assert streaming is not None
+        await streaming.messages("cursor", limit=10)
 
 
 @pytest.mark.parametrize("bomb", BODIES)

@@ -20,6 +20,10 @@ ASSIGNED = (
     f"pass={S}",
     f"db.pass={S}",
     f"DB_PASS={S}",
+    f"- name: SMTP_PASS\n  value: {S}",
+    f"    name: DB_PASSWORD\n    value: '{S}'",
+    f'{{"name":"DB_PASS","value":"{S}"}}',
+    f'{{\\"name\\": \\"API_TOKEN\\", \\"value\\": \\"{S}\\"}}',
     f"SMTP_PASS={S}",
     f"SMTP_PASS: {S}",
     f"export DB_PASS={S}",
@@ -335,17 +339,15 @@ def _repetitive() -> Iterator[str]:
 def test_the_time_grows_with_the_length_and_not_with_its_square(part: str) -> None:
     """Four times the text takes about four times as long; its square would take sixteen times as long."""
     short, long = (part * (size // len(part)) for size in (20_000, 80_000))
-    assert _seconds(long) < 10 * _seconds(short) + 0.1
+    allowed = 10 * min(_seconds(short) for _ in range(2)) + 0.1
+    assert any(_seconds(long) < allowed for _ in range(2)), "twice, so that a busy machine does not count"
 
 
 def _seconds(text: str) -> float:
-    """Return the processor's time, the best of several, so that a busy machine does not count."""
-    best = float("inf")
-    for _ in range(2):
-        began = time.process_time()
-        redact(text)
-        best = min(best, time.process_time() - began)
-    return best
+    """Return the processor's time."""
+    began = time.process_time()
+    redact(text)
+    return time.process_time() - began
 
 
 @given(st.text(alphabet="token=:\"'{}[]<>&-u/@.\\ \n", max_size=80))

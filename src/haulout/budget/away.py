@@ -2,6 +2,7 @@
 
 - A profile has it in maintenance, or is on its way: its state label, and the annotation of transitions that have begun.
 - A person's order (NodeMaintenance) holds it: by our mark, or by the taint of the Node Maintenance Operator.
+- A person's order is over, and the workloads that it evicted recover: by our annotation.
 - It is to be deleted, by the label of Kubernikus: by our mark.
 - It is on an ESX host in maintenance, and is shut down: by our mark.
 - It is down: not ready for longer than `DOWN_AFTER`. A kubelet that restarts, or one heartbeat too late, is nothing to
@@ -24,7 +25,9 @@ from haulout.kube.objects import Condition, Node
 STATE_LABEL = "cloud.sap/maintenance-state"
 IN_MAINTENANCE: Literal["in-maintenance"] = "in-maintenance"
 TRANSITIONS = "haulout.dev/transitions"  # an annotation: what a profile has begun
+RECOVERING = "haulout.dev/recovering"  # an annotation: names of orders that are over, and whose workloads recover
 ORDER_PREFIX = "NodeMaintenance/"  # of owners of a cordon
+PROFILE_PREFIX = "profile/"  # the same
 DELETED_BY = "Kubernikus/delete-node"  # the owner of a cordon
 SHUT_DOWN_BY = "ESX"  # the owner of a cordon
 DRAIN_TAINT = cordon.DRAIN_TAINT
@@ -53,7 +56,7 @@ def is_away(node: Node, now: datetime) -> bool:
 
 def is_taken(node: Node) -> bool:
     """Tell whether somebody has taken a node out of service."""
-    is_ordered = bool(orders_of(node)) or is_to_be_deleted(node) or is_shut_down(node)
+    is_ordered = bool(orders_of(node) or recovering_of(node)) or is_to_be_deleted(node) or is_shut_down(node)
     return is_in_maintenance(node) or is_ordered or cordon.has_drain_taint(node)
 
 
@@ -62,7 +65,7 @@ def is_taken_by(cause: Cause, node: Node) -> bool:
     if cause is Cause.PROFILES:
         return node.metadata.labels.get(STATE_LABEL) == IN_MAINTENANCE or TRANSITIONS in node.metadata.annotations
     # A mark that cannot be read may be anybody's.
-    return bool(orders_of(node)) or cordon.has_drain_taint(node) or _has_bad_mark(node)
+    return bool(orders_of(node) or recovering_of(node)) or cordon.has_drain_taint(node) or _has_bad_mark(node)
 
 
 def is_in_maintenance(node: Node) -> bool:
@@ -76,6 +79,12 @@ def is_in_maintenance(node: Node) -> bool:
 def orders_of(node: Node) -> tuple[str, ...]:
     """Return the names of the orders that keep a node cordoned, as far as that can be read."""
     return tuple(it.removeprefix(ORDER_PREFIX) for it in _owners(node) if it.startswith(ORDER_PREFIX))
+
+
+def recovering_of(node: Node) -> tuple[str, ...]:
+    """Return the names of the orders that have given a node back, and wait until their workloads have recovered."""
+    raw = node.metadata.annotations.get(RECOVERING, "")
+    return tuple(it for it in raw.split(",") if it)
 
 
 def is_to_be_deleted(node: Node) -> bool:
@@ -132,6 +141,7 @@ def _is_joining(node: Node, ready: Condition) -> bool:
 def why(node: Node, now: datetime) -> str:
     """Return for people who or what keeps a node out of service."""
     reasons = [f"NodeMaintenance {name}" for name in orders_of(node)]
+    reasons += [f"workloads recover from NodeMaintenance {name}" for name in recovering_of(node)]
     if is_in_maintenance(node):
         reasons.append("in maintenance by a profile")
     if is_to_be_deleted(node):
@@ -153,7 +163,7 @@ def may_be_back(old: Node, new: Node | None) -> bool:
 def _standing(node: Node) -> object:
     """Return what decides whether a node counts."""
     annotations = node.metadata.annotations
-    marks = tuple(map(annotations.get, (cordon.MARK, cordon.BACKUP, TRANSITIONS)))
+    marks = tuple(map(annotations.get, (cordon.MARK, cordon.BACKUP, TRANSITIONS, RECOVERING)))
     state = node.metadata.labels.get(STATE_LABEL)
     return node.uid, marks, state, node.spec.unschedulable, cordon.has_drain_taint(node), _is_ready(node)
 

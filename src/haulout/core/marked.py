@@ -14,6 +14,7 @@ from haulout.errors import ConfigError
 
 TEXTS = {"str", "value"}
 _DEEPEST = 100
+_UNEXPECTED_CHARACTER = "cannot start any token"
 _TAG = "tag:yaml.org,2002:"
 # What a plain scalar looks like to YAML, in words.
 _KINDS = {"bool": "true or false", "int": "a number", "float": "a number", "null": "nothing", "binary": "binary data"}
@@ -28,7 +29,7 @@ def first_node(data: bytes, *, file: str, error: type[ConfigError] = ConfigError
         loader = JsonLoader(text)
         node = loader.get_node() if loader.check_node() else None
     except yaml.YAMLError as problem:
-        raise unreadable(problem, file=file, error=error) from None
+        raise unreadable(problem, text, file=file, error=error) from None
     return None if node is None or kind_of(node) == "null" else node
 
 
@@ -137,10 +138,24 @@ JsonLoader.yaml_implicit_resolvers = {
 }
 
 
-def unreadable(problem: yaml.YAMLError, *, file: str, error: type[ConfigError] = ConfigError) -> ConfigError:
+def unreadable(problem: yaml.YAMLError, text: str, *, file: str, error: type[ConfigError] = ConfigError) -> ConfigError:
     """Return what PyYAML says about a file as an error of ours."""
     mark = getattr(problem, "problem_mark", None)
     said = getattr(problem, "problem", None) or getattr(problem, "reason", None) or "it cannot be parsed"
+    if _UNEXPECTED_CHARACTER in said and mark:
+        said = _no_token(_character(text, mark))
     cut = "; the file seems to be cut off" if "end" in said and "stream" in said else ""
-    text = f"expected YAML or JSON: {' '.join(said.split())}{cut}"
-    return error(text, file=file, line=mark.line + 1 if mark else None)
+    message = f"expected YAML or JSON: {' '.join(said.split())}{cut}"
+    return error(message, file=file, line=mark.line + 1 if mark else None)
+
+
+def _character(text: str, mark: yaml.Mark) -> str:
+    lines = text.splitlines()
+    line = lines[mark.line] if mark.line < len(lines) else ""
+    return line[mark.column : mark.column + 1]
+
+
+def _no_token(character: str) -> str:
+    if character == "\t":
+        return "found a tab, expected spaces; YAML does not allow tabs at the beginning of a line"
+    return f"found {character!r}, with which no value begins; put the value in quotes"

@@ -11,6 +11,7 @@ import asyncio
 import selectors
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context
+from heapq import heappush
 from itertools import count
 from typing import Any, TypeVar, TypeVarTuple, Unpack
 
@@ -22,6 +23,8 @@ _TICKS_PER_SECOND = 1_000_000
 
 class SteppedLoop(asyncio.SelectorEventLoop):
     """An event loop that begins at zero and stays there until it is told to `step`."""
+
+    _scheduled: list[asyncio.TimerHandle]  # the base class's heap
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self._ticks = 0
@@ -53,11 +56,41 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         if ticks <= self._ticks and when > self._time:
             # Whoever waits for a moment that lies between two ticks must not wait for it without end.
             ticks = self._ticks + 1
-        return super().call_at(ticks / _TICKS_PER_SECOND, callback, *args, context=context)
+        if self.get_debug():
+            return super().call_at(ticks / _TICKS_PER_SECOND, callback, *args, context=context)
+        # What the base class does, with timers that are cheaper to compare: a simulated day is made of timers.
+        if self.is_closed():
+            raise RuntimeError("Event loop is closed")
+        timer = _Timer(ticks / _TICKS_PER_SECOND, callback, args, self, context)
+        heappush(self._scheduled, timer)
+        timer._scheduled = True  # noqa: SLF001 - the loop's own mark, by which it counts timers that are cancelled
+        return timer
+
+    def call_later(
+        self,
+        delay: float,
+        callback: Callable[[Unpack[Ts]], object],
+        *args: *Ts,
+        context: Context | None = None,
+    ) -> asyncio.TimerHandle:
+        """Call `callback` after so many seconds."""
+        return self.call_at(self._time + delay, callback, *args, context=context)
 
     def create_task(self, coro: Coroutine[Any, Any, T] | Generator[Any, None, T], **options: Any) -> asyncio.Task[T]:
         """Run `coro` as a task."""
         return _NumberedTask(coro, loop=self, number=next(self._task_numbers), **options)
+
+
+class _Timer(asyncio.TimerHandle):
+    """A timer that is only ever compared with its like, as the loop does to find the next: that takes a third less."""
+
+    __slots__ = ()
+
+    _scheduled: bool
+    _when: float
+
+    def __lt__(self, other: asyncio.TimerHandle) -> bool:
+        return self._when < other._when  # type: ignore[attr-defined, no-any-return]  # it has this, too
 
 
 class _NumberedTask(asyncio.Task[T]):

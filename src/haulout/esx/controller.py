@@ -18,7 +18,7 @@ from haulout.esx.telling import Teller
 from haulout.esx.vcenter import Connect
 from haulout.esx.zone import Zone
 from haulout.history.holding import Holding
-from haulout.history.keeper import History, NoHistory
+from haulout.history.interface import History, NoHistory
 from haulout.kinds import hold
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
@@ -40,6 +40,7 @@ class Controller:
         read: Callable[[], Settings],
         events: EventRecorder,
         nodes: Cache[Node],
+        namespace: str,
         own_node: str = "",
         about_pods: EventRecorder | None = None,
         meter: Meter | None = None,
@@ -57,6 +58,7 @@ class Controller:
         self._nodes = Nodes(
             client,
             nodes,
+            namespace=namespace,
             drained=self._wake_zone_of,
             before_drain=self._hand_over_if_on,
             asked=partial(leaving.tell, about_pods or events),

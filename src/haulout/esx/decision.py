@@ -66,6 +66,7 @@ class Seen:
     blocked_from: datetime | None = None  # when something will have
     machine: Machine | None = None  # None: nobody has looked, or it cannot be told which it is
     was_asked: bool = False  # the guest to shut down, by this process and since the machine was last on
+    cordon_copy: cordon.Cordon | None = None  # of the mark on the node, kept outside the node
     now: datetime
 
 
@@ -91,6 +92,9 @@ def decide(seen: Seen, settings: Settings) -> Decision:
     labels = {VERSION: seen.host.version, STATE: str(seen.state)}
     if change := _labelled(seen.node, {key: value for key, value in labels.items() if value}):
         return Decision(change=change, why=f"ESX host {seen.host.name} is {_told(seen)}")
+    if seen.cordon_copy is not None and (change := cordon.repaired(seen.node, (OWNER,), copy=seen.cordon_copy)):
+        why = f"{cordon.damage(seen.node)}, and is written again: the node is held for its ESX host"
+        return Decision(change=change, why=why, reason="CordonRestored", is_bad=True)
     if seen.state is HostState.WELL:
         return _start(seen, settings) if is_initiated(seen.node) else _NOTHING
     if not is_approved(seen.node):

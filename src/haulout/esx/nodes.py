@@ -5,9 +5,10 @@ server itself is asked whether the node is still in our hands: a vCenter does no
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 
+from haulout.budget.cordon_copies import CordonCopies
 from haulout.drain import lasting
 from haulout.drain.evictionrequests import Owner
 from haulout.drain.keeper import Drains, Kept
@@ -45,11 +46,13 @@ class Nodes:
         client: Client,
         cache: Cache[Node],
         *,
+        namespace: str,
         drained: Callable[[str], object],
         before_drain: Callable[[str], object],
         asked: Callable[[Node, Pod, Rung], object],
         meter: Meter | None = None,
     ) -> None:
+        self.cordon_copies = CordonCopies(client, namespace=namespace, controller="esx", owns=OWNER.__eq__)
         self._client = client
         self._fresh = Fresh(cache)
         self._drained = drained
@@ -62,6 +65,10 @@ class Nodes:
     async def run(self) -> None:
         """Let drains run, until cancelled."""
         await self._drains.run()
+
+    def all(self) -> Iterable[Node]:
+        """Return all nodes."""
+        return self._fresh.cache.all()
 
     def of(self, zone: str) -> Iterator[Node]:
         """Yield the nodes of a zone."""
@@ -80,7 +87,9 @@ class Nodes:
     async def patch(self, node: Node, change: RawObject) -> Node:
         """Change a node, if it still is as we know it."""
         async with self._writing:
-            return self._fresh.note(await self._client.patch(NODES, node.name, node_patch(change)))
+            changed = self._fresh.note(await self._client.patch(NODES, node.name, node_patch(change)))
+        await self.cordon_copies.follow(changed)
+        return changed
 
     async def confirm(self, node: Node, mark: str) -> None:
         """Ask the server whether a node is still the one that we know, and marked; raises `Conflict` if not."""

@@ -35,7 +35,13 @@ class Teller:
             log.info("node %s: %s", node.name, decided.why)
         if not decided.reason:
             return
-        self._events.record(reference(NODES, node), reason=decided.reason, note=decided.why, action=_ACTION)
+        self._events.record(
+            reference(NODES, node),
+            type="Warning" if decided.is_bad else "Normal",
+            reason=decided.reason,
+            note=decided.why,
+            action=_ACTION,
+        )
         match decided.reason:
             case decision.BEGINS:
                 self._holding.begins(node, decided.why)

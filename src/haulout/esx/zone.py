@@ -204,14 +204,18 @@ class Zone:
             if node is None:
                 return None
             self._tell.sees(node, self._nodes.drain(node))
+            await self._nodes.cordon_copies.load(self._nodes.all)
             decided = decision.decide(self._seen(node, host, machine), settings)
             await self._nodes.see_to_drain(node, decided.drain)
             if decided.change is not None:
+                if decided.reason == decision.ENDS:
+                    await self._nodes.cordon_copies.drop(node)
                 changed = await self._nodes.patch(node, decided.change)
                 self._tell.told(node, changed, decided)
             elif decided.act is not None and machine is not None:
                 machine = await self._act(decided.act, node, machine, decided)
             else:
+                await self._nodes.cordon_copies.follow(node)
                 if decided.is_bad:
                     self._found[name] = f"node {name}: {decided.why}"
                     self._tell.warned(node, decided)
@@ -230,6 +234,7 @@ class Zone:
             blocked_from=blocked_from,
             machine=machine,
             was_asked=machine is not None and machine.called in self._asked,
+            cordon_copy=self._nodes.cordon_copies.of(node),
             now=now,
         )
 

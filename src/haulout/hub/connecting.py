@@ -14,7 +14,7 @@ from haulout.core.clock import Clock
 from haulout.errors import KubeconfigError
 from haulout.kinds.clusterapi import KUBECONFIG_KEY, ClusterKey
 from haulout.kube.client import Client
-from haulout.kube.limits import WORKLOAD_CLUSTER, CacheBudget
+from haulout.kube.limits import WORKLOAD_CLUSTER, CacheBudget, MemoryBudget
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.objects import Secret
@@ -24,14 +24,17 @@ Connect = Callable[[bytes, ClusterKey], AbstractAsyncContextManager[Client]]
 _CONNECTIONS = 8  # to one cluster, at once: there may be hundreds of clusters
 
 
-def over_the_network(*, clock: Clock, random: Random) -> Connect:
-    """Return how clusters are reached over the network."""
+def over_the_network(*, clock: Clock, random: Random, memory: MemoryBudget) -> Connect:
+    """Return how clusters are reached over the network; `memory` is for all of them together."""
 
     @asynccontextmanager
     async def connect(kubeconfig: bytes, key: ClusterKey) -> AsyncIterator[Client]:
         connection = config.from_others(kubeconfig, source=said_of(key), clock=clock)
-        transport = HttpTransport(connection, clock=clock, connections=_CONNECTIONS, limits=WORKLOAD_CLUSTER)
-        client = Client(transport, clock=clock, random=random, cached=CacheBudget(WORKLOAD_CLUSTER))
+        transport = HttpTransport(
+            connection, clock=clock, connections=_CONNECTIONS, limits=WORKLOAD_CLUSTER, reads=memory.reads
+        )
+        cached = CacheBudget(WORKLOAD_CLUSTER, shared=memory.caches)
+        client = Client(transport, clock=clock, random=random, cached=cached)
         try:
             yield client
         finally:

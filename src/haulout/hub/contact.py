@@ -35,7 +35,7 @@ class Contact:
         self.trouble = asyncio.Event()  # somebody should see what is the matter
         self._clock = clock
         self._changed = changed
-        self._connected = False
+        self._connected = False  # all of its nodes are known
         self._is_unreadable = False
         self._said = Reach.CONNECTING
         self._alarm: Alarm | None = None
@@ -46,9 +46,10 @@ class Contact:
         return self._said
 
     def connected(self) -> None:
-        """Take note that all of its nodes are known."""
+        """Take note that all of its nodes are known, for the first time or again."""
         self._connected = True
-        self.readable()
+        self._is_unreadable = False
+        self.succeeded()
         self._say()
 
     def succeeded(self) -> None:
@@ -59,13 +60,9 @@ class Contact:
             self.problem = ""
             self._say()
 
-    def readable(self) -> None:
-        """Take note that its nodes can be followed."""
-        self._is_unreadable = False
-        self.succeeded()
-
     def unreadable(self, problem: str) -> None:
-        """Take note that it answers, but that its nodes cannot be followed."""
+        """Take note that it answers, but that its nodes cannot be followed: they are not known any more."""
+        self._connected = False
         self.failed(problem, is_unreadable=True)
 
     def failed(self, problem: str, *, is_unreadable: bool = False) -> None:

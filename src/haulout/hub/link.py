@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
+from sys import getsizeof
 from typing import NoReturn
 
 from haulout.core.backoff import Backoff
@@ -136,7 +137,7 @@ class Link:
 
     def _note_following(self, error: KubeError | None) -> None:
         if error is None:
-            self.contact.readable()
+            self.contact.connected()
         elif isinstance(error, LimitExceeded) or (
             isinstance(error, GarbledAnswer) and self.contact.failing_since is None
         ):
@@ -224,4 +225,4 @@ def kept_bytes(node: Node) -> int:
         *metadata.labels.values(),
         *metadata.annotations.values(),
     )
-    return _NODE_BYTES + sum(map(len, texts))
+    return _NODE_BYTES + sum(map(getsizeof, texts))  # not their lengths: one emoji makes a character take 4 bytes

@@ -24,3 +24,4 @@ class HubSettings:
     metal3: bool = False  # hosts of approved Machines are powered off
     metal3_unguarded: bool = False  # enabled and cordoned or not, as the runtime-extension-maintenance-controller does
     cluster_budget: tuple[str, ...] = ()  # as they were typed: how many clusters may be in maintenance at once
+    memory_limit: int | None = None  # bytes that the process may use; None: what its container may use

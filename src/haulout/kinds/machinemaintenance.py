@@ -12,7 +12,7 @@ from enum import StrEnum
 import msgspec
 
 from haulout.kube import shipped
-from haulout.kube.objects import Base, Condition, Object, RawObject
+from haulout.kube.objects import Base, Object, RawObject, StatusCondition
 from haulout.kube.resources import Resource
 
 NAMESPACE = "machine-maintenance-operator"
@@ -42,9 +42,11 @@ class Phase(StrEnum):
 class MachineCondition(StrEnum):
     """What the status tells more about."""
 
-    READY = "Ready"  # whether anything stands in the way of replacing it now
+    READY = "Ready"  # whether nothing stands in the way of replacing it now, or nothing is to be done any more
     ON_TIME = "OnTime"  # whether it is replaced before the cloud begins
     REPLACED = "Replaced"
+    RECONCILING = "Reconciling"  # only while it is true, like the next one
+    STALLED = "Stalled"
 
 
 BY_PROFILE = "profile"  # an `eventcode`: a profile asks for it, which has begun to maintain the node
@@ -81,9 +83,9 @@ class Status(Base, frozen=True):
     started_at: datetime | None = None
     completed_at: datetime | None = None
     observed_generation: int = 0
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
 
-    def condition(self, kind: MachineCondition) -> Condition | None:
+    def condition(self, kind: MachineCondition) -> StatusCondition | None:
         """Return one of the conditions."""
         return next((it for it in self.conditions if it.type == kind), None)
 

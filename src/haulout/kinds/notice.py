@@ -16,7 +16,7 @@ import msgspec
 
 from haulout.kinds.machines import machine_key
 from haulout.kube import shipped
-from haulout.kube.objects import Base, Condition, Node, Object, RawObject
+from haulout.kube.objects import Base, Node, Object, RawObject, StatusCondition
 from haulout.kube.resources import Resource
 
 _NAME = re.compile(r"(?=.{1,182}$)[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
@@ -69,6 +69,9 @@ class NoticeCondition(StrEnum):
     EMPTIED = "Emptied"  # whether the node was emptied for it, so that it may begin before its time
     EARLY_START = "EarlyStart"  # whether the source was told to begin then, and what it said
     RESCHEDULED = "Rescheduled"  # whether the source was asked for another time, and what it said
+    READY = "Ready"  # whether nothing is to be done about it now
+    RECONCILING = "Reconciling"  # only while it is true, like the next one
+    STALLED = "Stalled"
 
 
 class Spec(Base, frozen=True):
@@ -120,10 +123,10 @@ class Status(Base, frozen=True):
     predicted_drain_seconds: int = 0  # how long emptying the node has taken so far
     observed_generation: int = 0
     ended_at: datetime | None = None
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
     history: tuple[HistoryEntry, ...] = ()
 
-    def condition(self, kind: NoticeCondition) -> Condition | None:
+    def condition(self, kind: NoticeCondition) -> StatusCondition | None:
         """Return one of the conditions."""
         return next((it for it in self.conditions if it.type == kind), None)
 

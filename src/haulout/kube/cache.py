@@ -18,11 +18,12 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from sys import getsizeof
 from typing import Any, Generic, NoReturn, TypeVar
 
 import msgspec
 
-from haulout.errors import GarbledAnswer, KubeError
+from haulout.errors import GarbledAnswer, KubeError, LimitExceeded
 from haulout.kube.client import Client
 from haulout.kube.follow import Follower, Selection
 from haulout.kube.objects import Metadata, Misfit, Object, WatchEvent
@@ -52,7 +53,7 @@ def as_is(thing: T) -> T:
 class CacheHealth:
     """How well a cache follows its cluster."""
 
-    synced: bool  # it has been complete at least once
+    synced: bool  # it has been complete at least once, and was not emptied since
     heard_at: datetime | None  # when the server last said anything
     problem: str | None  # why it is not following now
     is_missing: bool  # the server knows no such kind of object
@@ -70,7 +71,9 @@ class Cache(Generic[R]):
     for and `note`d.
 
     All caches of a client share a budget (`haulout.kube.limits`) of objects and, with `size`, which measures a row, of
-    bytes. `observe` is called with each failure to follow, and with None when it follows again.
+    bytes. When other clusters need the bytes, the cache is emptied, as if the server had exceeded a limit: handlers
+    are not told, and everything is listed anew later. `observe` is called with each failure to follow, and with None
+    when it follows again.
     """
 
     def __init__(
@@ -97,6 +100,8 @@ class Cache(Generic[R]):
         self._collected: dict[str, R] = {}
         self._collected_misfits: dict[str, str] = {}
         self._collected_bytes = self._misfit_bytes = self._collected_misfit_bytes = 0
+        self._unchanged_bytes = 0  # of what is collected: rows that the store has, too
+        self._evicted: str | None = None  # why; since then nothing may be taken in but a whole list
         self._check_at = 0  # objects
         self._misfits_logged = 0
         self._handlers: list[Handler[R]] = []
@@ -109,6 +114,7 @@ class Cache(Generic[R]):
 
     async def run(self) -> NoReturn:
         """Follow the cluster until cancelled."""
+        self._budget.register(self, self._evict)
         try:
             with self._meters.following(self):
                 await self._follower.run()
@@ -143,8 +149,9 @@ class Cache(Generic[R]):
         return lambda: self._handlers.remove(handler)
 
     async def wait_synced(self) -> None:
-        """Return when the cache has been complete once."""
-        await self._synced.wait()
+        """Return when the cache is complete."""
+        while not self._synced.is_set():  # it may be emptied before this task gets to run
+            await self._synced.wait()
 
     async def read_after_write(self, resource_version: str) -> None:
         """Return when the cache has seen all up to `resource_version`: what one of our writes was answered with.
@@ -187,6 +194,8 @@ class Cache(Generic[R]):
 
     def note(self, thing: Any) -> None:
         """Take what the server answered to somebody else's question, unless something newer is known."""
+        if self._evicted is not None:
+            return
         row = self._made(thing)
         at = revision(row.resource_version)
         if self._graves.get(row.uid, 0) < at:
@@ -206,12 +215,18 @@ class Cache(Generic[R]):
 
     def begin(self) -> None:
         """Expect all objects there are."""
+        self._evicted = None
+        self._drop_collected()
+
+    def _drop_collected(self) -> None:
         self._collected = {}
         self._collected_misfits = {}
-        self._collected_bytes = self._collected_misfit_bytes = self._check_at = 0
+        self._collected_bytes = self._collected_misfit_bytes = self._unchanged_bytes = self._check_at = 0
 
     def collect(self, thing: Any) -> None:
         """Take one of the objects there are."""
+        if self._evicted is not None:  # what was under way when the rows were freed is not the state of things
+            raise LimitExceeded(self._evicted)
         row = self._made(thing)
         if isinstance(row, Misfit):
             self._collected.pop(row.key, None)
@@ -229,7 +244,9 @@ class Cache(Generic[R]):
         same = known is not None and known.uid == row.uid and known.resource_version == row.resource_version
         self._collected[row.key] = known if same and known is not None else row
         if self._size is not None:
-            self._collected_bytes += self._size(row)
+            size = self._size(row)
+            self._collected_bytes += size
+            self._unchanged_bytes += size if same else 0
             self._check_collected()
 
     def discard(self, thing: Any) -> None:
@@ -240,6 +257,8 @@ class Cache(Generic[R]):
 
     def complete(self, resource_version: str) -> None:
         """Make what was collected the state of things, and tell the handlers what is different."""
+        if self._evicted is not None:  # what was under way when the rows were freed is not the state of things
+            raise LimitExceeded(self._evicted)
         self._refuse_stale(resource_version)
         self._check_collected()  # what is not measured is bounded by the limits of a list until now
         collected, self._collected = self._collected, {}
@@ -259,6 +278,10 @@ class Cache(Generic[R]):
             if old is not row:
                 self._store.put(row)
                 changes += _steps(old, row)
+        self._drop_collected()
+        if self._size is not None:
+            self._check_kept(len(self._store) + len(self.misfits), self._store.size)
+        self._budget.settle()
         self._newest = 0
         self._synced.set()
         self.advance(resource_version)
@@ -269,6 +292,8 @@ class Cache(Generic[R]):
 
     def apply(self, event: WatchEvent[Any]) -> None:
         """Take one change, unless it is older than what is known already."""
+        if self._evicted is not None:  # what was under way when the rows were freed is not the state of things
+            raise LimitExceeded(self._evicted)
         row = self._made(event.object)
         key = row.key
         if not key:
@@ -354,16 +379,30 @@ class Cache(Generic[R]):
                 log.warning("leaving out %s %s, which does not fit its kind: %s", self.resource, key, problem)
 
     def _check_collected(self) -> None:
-        size = 0 if self._size is None else self._collected_bytes + self._collected_misfit_bytes
-        self._check(len(self._collected) + len(self._collected_misfits), size)
+        if self._size is None:
+            self._check(len(self._collected) + len(self._collected_misfits), 0)
+            return
+        size = self._collected_bytes + self._collected_misfit_bytes
+        replaced = max(self._store.size + self._misfit_bytes - self._unchanged_bytes, 0)
+        self._check(len(self._collected) + len(self._collected_misfits), size, replaced=replaced)
 
     def _check_kept(self, objects: int, size: int) -> None:
         self._check(objects, 0 if self._size is None else size + self._misfit_bytes)
 
-    def _check(self, objects: int, size: int) -> None:
+    def _check(self, objects: int, size: int, *, replaced: int = 0) -> None:
         """Raise `LimitExceeded` if this much is more than the caches of a cluster may keep."""
-        self._budget.keep(self, objects=objects, size=size, doing=f"following {self.resource}")
+        self._budget.keep(self, objects=objects, size=size, replaced=replaced, doing=f"following {self.resource}")
         self._check_at = objects + _UNCHECKED
+
+    def _evict(self, error: LimitExceeded) -> None:
+        """Free all rows at once: other clusters need the memory. Handlers are not told, `observe` is."""
+        self._evicted = str(error)  # not the error: its traceback keeps rows in memory
+        self._synced.clear()
+        self._drop_collected()
+        for key in tuple(it.key for it in self._store.all()):
+            self._store.drop(key)
+        self.misfits, self._misfit_bytes = {}, 0
+        self._follower.interrupt(error)
 
     def _refuse_stale(self, resource_version: str) -> None:
         if revision(resource_version) >= self._newest:
@@ -399,7 +438,7 @@ class Cache(Generic[R]):
 
 
 def _misfit_size(misfit: Misfit) -> int:
-    return len(misfit.key) + len(misfit.problem) + _MISFIT_BYTES
+    return getsizeof(misfit.key) + getsizeof(misfit.problem) + _MISFIT_BYTES
 
 
 def _metadata_of(thing: Any) -> Metadata:

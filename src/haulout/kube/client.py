@@ -217,14 +217,16 @@ class Client:
                 continue
             page = answers.decode_page(resource.model, body, doing=doing)
             total.add(page, size=len(body))
+            token = page.metadata.continue_
             yield page
-            if not page.metadata.continue_:
+            if not token:
                 return
             if self.clock.monotonic() > until:
                 raise LimitExceeded(f"{doing}: the list has not ended within {duration.format(_LIST_WITHIN)}")
             # A continued list names its moment in the token, and must not name another.
             query = tuple(pair for pair in query if pair[0] != "resourceVersion")
-            following = (("continue", page.metadata.continue_),)
+            following = (("continue", token),)
+            del page, body  # not kept in memory while the next page is awaited
 
     @asynccontextmanager
     async def watch(

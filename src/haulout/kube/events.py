@@ -10,10 +10,14 @@ What happens again within six minutes does not become another event but raises t
 client-go's recorder makes them. Unlike there, events with different notes are different: a note cannot be changed
 later, so the second would be lost. Counts are written every few seconds, and when the recorder is flushed.
 
+An event with `once_per` has a name that follows from its content. If a process is killed, its successor records the
+event again under the same name, and the server refuses the duplicate.
+
 What the server accepts is decided in Kubernetes' pkg/apis/core/validation/events.go; texts are cut to fit.
 """
 
 import asyncio
+import hashlib
 import heapq
 import itertools
 import logging
@@ -131,22 +135,30 @@ class EventRecorder:
         action: str,
         type: EventType = "Normal",  # noqa: A002 - the field is called so
         related: ObjectReference | None = None,
+        once_per: str = "",
     ) -> None:
-        """Note down that something happened: why (`reason`), what was done (`action`) and a sentence about it."""
+        """Note down that something happened: why (`reason`), what was done (`action`) and a sentence about it.
+
+        With `once_per`, the server keeps one event for the same content and the same `once_per`, whichever process
+        records it and however often.
+        """
         said = {
             "type": type,
             "reason": _cut(reason, _WORD_BYTES),
             "action": _cut(action, _WORD_BYTES),
             "note": _cut(note, _NOTE_BYTES),
         }
-        key = (regarding, related, *said.values())
+        key = (regarding, related, *said.values(), once_per)
         now, seen = self._clock.now(), self._clock.monotonic()
         series = self._series.get(key)
         if series and seen - series.last_seen <= SERIES_GAP.total_seconds():
+            if once_per:
+                return
             series.count += 1
             series.last_time, series.last_seen = now, seen
         else:
-            body = self._event(regarding, related, now) | said
+            number = self._digest(key) if once_per else self._client.random.getrandbits(64)
+            body = self._event(regarding, related, now, number=number) | said
             series = _Series(body["metadata"]["name"], body["metadata"]["namespace"], body, 1, now, seen)
         self._recorded_at = seen
         self._remember(key, series)
@@ -173,9 +185,16 @@ class EventRecorder:
 
     # What waits
 
-    def _event(self, regarding: ObjectReference, related: ObjectReference | None, now: datetime) -> dict[str, Any]:
+    def _digest(self, key: object) -> int:
+        """Return a number of 64 bits that every process computes for this event."""
+        content = msgspec.json.encode([self._source["reportingController"], key])
+        return int.from_bytes(hashlib.sha256(content).digest()[:8])
+
+    def _event(
+        self, regarding: ObjectReference, related: ObjectReference | None, now: datetime, *, number: int
+    ) -> dict[str, Any]:
         metadata = {
-            "name": _event_name(regarding, self._client.random.getrandbits(64)),
+            "name": _event_name(regarding, number),
             "namespace": regarding.namespace or "default",
         }
         event = {
@@ -281,7 +300,7 @@ class EventRecorder:
     async def _create(self, series: _Series, body: dict[str, Any]) -> None:
         try:
             await self._client.create(EVENTS, body, namespace=series.namespace)
-        except AlreadyExists:  # an earlier try took effect after all, maybe with a smaller count
+        except AlreadyExists:  # an earlier try took effect, maybe with a smaller count; or another process was first
             if "series" in body:
                 await self._update(series, body)
 
@@ -314,7 +333,7 @@ def _is_namespace_leaving(error: Exception) -> bool:
 
 
 def _event_name(regarding: ObjectReference, number: int) -> str:
-    """Return a name that nothing else has, beginning with the object's where that is allowed."""
+    """Return a name with this number, beginning with the object's where that is allowed."""
     suffix = f".{number:016x}"
     name = regarding.name[: _NAME_LENGTH - len(suffix)].rstrip("-.")
     return (name if _DNS_SUBDOMAIN.fullmatch(name) else "event") + suffix

@@ -30,6 +30,7 @@ from haulout.errors import ApiError, BadRequest, Expired, Invalid, KubeError, Li
 from haulout.kube.client import PAGE_SIZE, Client
 from haulout.kube.objects import Bookmark, Misfit, Page, WatchEvent
 from haulout.kube.resources import Resource
+from haulout.kube.shared_budget import Interruption
 
 T = TypeVar("T")
 Told = WatchEvent[T] | WatchEvent[Misfit] | Bookmark
@@ -132,15 +133,27 @@ class Follower(Generic[T]):
         self._streams = True  # until the server says that it cannot
         self._pages_once = False  # the next list by pages: a streamed one did not end
         self._page_size = selection.page_size
+        self._interruption = Interruption()
+
+    def interrupt(self, error: LimitExceeded) -> None:
+        """Fail with `error` now: the copy is empty, and everything has to be loaded anew."""
+        self._must_load = True
+        if str(error) != self.problem:
+            log.warning("%s; trying again", str(error))
+        self.problem = str(error)  # also if nothing runs that could fail now: `_well` tells when it follows again
+        self._observe(error)
+        self._interruption.end(error)
 
     async def run(self) -> NoReturn:
         """Follow until cancelled."""
         failures, was_expired = 0, False
         while True:
+            pause: timedelta | None = None
             started = self._clock.monotonic()
             self._progressed = False
             try:
-                silent = await self._follow()
+                async with self._interruption:
+                    silent = await self._follow()
             except KubeError as error:
                 lasted = self._clock.monotonic() - started
                 # Having got somewhere since the last failure makes this new trouble, not more of the old. So does a
@@ -152,7 +165,9 @@ class Follower(Generic[T]):
                 self._verified = False
                 self._excesses = 0 if lasted > _LONGEST_PAUSE.total_seconds() else self._excesses
                 self._note(error)
-                await self._clock.sleep(self._pause(error, failures))
+                pause = self._pause(error, failures)
+            if pause is not None:  # not above: the error's traceback keeps the page in memory that was being taken in
+                await self._clock.sleep(pause)
                 continue
             self._verified = self._verified and silent
             if self._clock.monotonic() - started < _TOO_SHORT.total_seconds():
@@ -170,21 +185,20 @@ class Follower(Generic[T]):
             self._excesses += 1
             self._must_load = True
         if str(error) != self.problem:
-            log.warning("%s; trying again", error)
+            log.warning("%s; trying again", str(error))
         self.problem = str(error)
         self.is_missing = isinstance(error, NotFound)
         self._observe(error)
 
     def _well(self) -> None:
-        if self.problem is not None:
+        if self.problem is not None and not self._must_load:
             log.info("following %s again", self._selection.resource)
             self.problem, self.is_missing = None, False
             self._observe(None)
 
     def _stands(self) -> None:
         """Take a watch for good that was opened some time ago, and had no trouble since."""
-        if not self._must_load:
-            self._well()
+        self._well()
 
     def _pause(self, error: KubeError, failures: int) -> timedelta:
         if isinstance(error, Expired) and failures == 1:
@@ -254,9 +268,13 @@ class Follower(Generic[T]):
             async for page in pages:
                 self.heard = asyncio.get_running_loop().time()
                 resource_version = page.resource_version
-                for thing in page.items:
-                    self._copy.collect(thing)
+                self._collect(page)
+                del page  # decoded, it takes up to 32 times its bytes: not kept while the next one is awaited
         self._loaded(resource_version)
+
+    def _collect(self, page: Page[T | Misfit]) -> None:
+        for thing in page.items:
+            self._copy.collect(thing)
 
     def _pages(self, page_size: int) -> AsyncGenerator[Page[T | Misfit], None]:
         of = self._selection

@@ -5,7 +5,7 @@
 
 Every answer has a limit after decompression: a response, an error, a line of a watch, a list over all of its pages, the
 lines of a watch per second. What caches keep has a limit per cluster. Whatever exceeds one raises `LimitExceeded`; that
-request ends, and nothing else.
+request ends, and nothing else. `MemoryBudget` is what all workload clusters of a process may take together.
 
 The API server of our own cluster decides about us anyway: its limits only catch a broken server or proxy. The API
 server of a workload cluster may be hostile, and a hub of 400Mi talks to hundreds of them. A response of these is small,
@@ -13,9 +13,12 @@ since decoding takes up to 32 times its size; `Client.pages` asks for fewer obje
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 
+from haulout.core.clock import Clock
 from haulout.errors import LimitExceeded
+from haulout.kube.shared_budget import Share, SharedBudget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,15 +89,45 @@ class WatchAllowance:
             raise LimitExceeded(f"{doing}: the watch sends more than {limit}")
 
 
-class CacheBudget:
-    """What all caches of one cluster may keep together."""
+class MemoryBudget:
+    """What all workload clusters may take together of a process that may use `memory_limit` bytes.
 
-    def __init__(self, limits: Limits) -> None:
+    Decoding one answer may take a third of the limit of 400 MiB that a hub has by default; the process itself takes a
+    fifth. So a quarter is for caches, and a sixteenth for answers that are being read.
+    """
+
+    def __init__(self, memory_limit: int, *, clock: Clock) -> None:
+        self.caches = SharedBudget(memory_limit // 4, what="the caches of all workload clusters", clock=clock)
+        self.reads = SharedBudget(
+            memory_limit // 16, what="the answers of all workload clusters that are being read", clock=clock
+        )
+
+
+class CacheBudget:
+    """What all caches of one cluster may keep together; with `shared`, together with those of other clusters.
+
+    A cache that is registered is told by `evict` when it has to free what it keeps, as other clusters need it.
+    """
+
+    def __init__(self, limits: Limits, *, shared: SharedBudget | None = None) -> None:
         self.limits = limits
         self._kept: dict[object, tuple[int, int]] = {}  # by cache: objects, bytes
+        self._replaced: dict[object, int] = {}  # by cache: bytes of rows that it is about to replace
+        self._evict: dict[object, Callable[[LimitExceeded], None]] = {}  # by cache
+        self._shared = shared
+        self._share: Share | None = None
 
-    def keep(self, owner: object, *, objects: int, size: int, doing: str) -> None:
-        """Note how much a cache keeps now; raises `LimitExceeded` if that is too much, and notes nothing then."""
+    def register(self, owner: object, evict: Callable[[LimitExceeded], None]) -> None:
+        """Add a cache, until it is released."""
+        self._evict[owner] = evict
+        if self._shared is not None and self._share is None:
+            self._share = self._shared.new_share(self._evict_all)
+
+    def keep(self, owner: object, *, objects: int, size: int, replaced: int = 0, doing: str) -> None:
+        """Note how much a cache keeps now; raises `LimitExceeded` if that is too much, and notes nothing then.
+
+        `replaced` is what it keeps besides until a list is complete. That counts for the process, not the cluster.
+        """
         others = [it for key, it in self._kept.items() if key is not owner]
         all_objects = objects + sum(it for it, _ in others)
         all_bytes = size + sum(it for _, it in others)
@@ -104,7 +137,32 @@ class CacheBudget:
             limit = f"{self.limits.cached_bytes >> 20} MiB"
             raise LimitExceeded(f"{doing}: more than {limit} in all caches of the cluster")
         self._kept[owner] = objects, size
+        self._replaced[owner] = replaced
+        if self._share is not None:
+            try:
+                self._share.resize(all_bytes + sum(self._replaced.values()), doing=doing)
+            except LimitExceeded as error:
+                self._evict_all(error)
+                raise
+
+    def settle(self) -> None:
+        """Note that the caches have everything that they need for now."""
+        if self._share is not None:
+            self._share.is_returning = False
 
     def release(self, owner: object) -> None:
         """Forget a cache."""
+        self._forget(owner)
+        self._evict.pop(owner, None)
+        if self._shared is not None and self._share is not None and not self._evict:
+            self._shared.release(self._share)
+            self._share = None
+
+    def _evict_all(self, error: LimitExceeded) -> None:
+        for owner, evict in tuple(self._evict.items()):
+            self._forget(owner)
+            evict(error)
+
+    def _forget(self, owner: object) -> None:
         self._kept.pop(owner, None)
+        self._replaced.pop(owner, None)

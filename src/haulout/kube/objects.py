@@ -94,6 +94,12 @@ class Condition(Base, frozen=True):
     last_transition_time: datetime | None = None
 
 
+class StatusCondition(Condition, frozen=True):
+    """A condition, with the generation of the object that it is about."""
+
+    observed_generation: int = 0
+
+
 class Taint(Base, frozen=True):
     """Keeps pods off a node."""
 
@@ -117,9 +123,17 @@ class NodeInfo(Base, frozen=True):
     kubelet_version: str = ""
 
 
+class NodeAddress(Base, frozen=True):
+    """An address of a node."""
+
+    type: str = ""
+    address: str = ""
+
+
 class NodeStatus(Base, frozen=True):
     """How a node is."""
 
+    addresses: tuple[NodeAddress, ...] = ()
     conditions: tuple[Condition, ...] = ()
     allocatable: dict[str, str] = {}
     node_info: NodeInfo = NodeInfo()
@@ -132,12 +146,17 @@ class Node(Object, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
+class EphemeralVolume(Base, frozen=True):
+    """A volume whose claim is made for the pod, and goes with it."""
+
+
 class Volume(Base, frozen=True):
     """Of a pod's volume only whether deleting the pod loses its data, and whether other nodes will need it next."""
 
     name: str = ""
     empty_dir: RawObject | None = None
     persistent_volume_claim: RawObject | None = None
+    ephemeral: EphemeralVolume | None = None
 
 
 class EvictionResponder(Base, frozen=True):

@@ -1,6 +1,6 @@
 """The controller of nodes of Kubernikus: labels old kubelets, and has servers deleted whose nodes are ordered to go.
 
-    controller = Controller(client, nova=nova, nodes=nodes, events=events, settings=settings)
+    controller = Controller(client, nova=nova, nodes=nodes, events=events, settings=settings, namespace="haulout")
     await controller.run()                      # until cancelled, or until another process should go on
 
 It is woken by changes of nodes and by its own drains, and otherwise at the instants that its decisions name. Two have
@@ -14,6 +14,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from haulout.budget.away import is_away
+from haulout.budget.cordon_copies import CordonCopies
 from haulout.drain import leaving
 from haulout.drain.cordon import BACKUP, MARK
 from haulout.drain.evictionrequests import Owner
@@ -22,7 +23,7 @@ from haulout.drain.ladder import Rung
 from haulout.drain.tallies import Meter
 from haulout.errors import Conflict, HandOver, NotFound
 from haulout.history.holding import Holding
-from haulout.history.keeper import History, NoHistory
+from haulout.history.interface import History, NoHistory
 from haulout.kinds import hold
 from haulout.kinds.clusterapi import DRAIN_RULES
 from haulout.kube.cache import Cache
@@ -52,7 +53,7 @@ _WORKERS = 8
 class Controller:
     """Sees to all nodes; `run` may be called once, and somebody else runs the cache of nodes and the recorder."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that it tells others of
         self,
         client: Client,
         *,
@@ -60,6 +61,7 @@ class Controller:
         nodes: Cache[Node],
         events: EventRecorder,
         settings: Settings,
+        namespace: str,
         own_node: str = "",
         meter: Meter | None = None,
         history: History | None = None,
@@ -76,6 +78,7 @@ class Controller:
         self.history = history or NoHistory()
         self._holding = Holding(OWNER, self.history, client.clock)
         self.kubelets = Kubelets(client, self._nodes, self.teller, changed=self._wake_all)
+        self._copies = CordonCopies(client, namespace=namespace, controller="kubernikus", owns=OWNER.__eq__)
         self._servers = Servers(client, nova, self._nodes)
         self._queue: Queue[str] = Queue(
             self._work,
@@ -127,6 +130,7 @@ class Controller:
     # One look
 
     async def _work(self, name: str) -> datetime | None:
+        await self._copies.load(self._nodes.cache.all)
         node = self._nodes.get(name)
         if node is None:
             await self._forget(name)
@@ -153,11 +157,13 @@ class Controller:
                 found=found,
                 deleted=self._servers.deleted(node),
                 cordoned_at=self._cordoned_at.get(name),
+                cordon_copy=self._copies.of(node),
             )
             self._holding.drains(node, seen.drain)
             decision = decide(seen)
             match decision.step:
                 case None:
+                    await self._copies.follow(node)
                     self.teller.stands(node, decision)
                     return decision.wakes_at
                 case steps.Ask():
@@ -185,6 +191,7 @@ class Controller:
                 elif tampering:
                     self.teller.restores(node, tampering)
             case steps.Release(change):
+                await self._copies.drop(node)
                 await self._change(node, change)
                 self._holding.ends(node, self.teller.gives_back(node))
             case steps.Note(change):
@@ -198,7 +205,9 @@ class Controller:
                 await self._drains.stop(name)
 
     async def _change(self, node: Node, change: RawObject) -> Node:
-        return self._nodes.note(await self._client.patch(NODES, node.name, node_patch(change)))
+        changed = self._nodes.note(await self._client.patch(NODES, node.name, node_patch(change)))
+        await self._copies.follow(changed)
+        return changed
 
     def _tell_of_order(self, node: Node) -> None:
         others = [it for it in self._nodes.cache.all() if it.name != node.name]
@@ -214,6 +223,7 @@ class Controller:
 
     async def _forget(self, name: str) -> None:
         await self._drains.stop(name)
+        await self._copies.forget(name)
         self._cordoned_at.pop(name, None)
         self._servers.forget(name)
         self.teller.forget(name)

@@ -105,6 +105,7 @@ class Seen:
     found: Found | None = None  # None: not asked yet
     deleted: str = ""  # the server that was told to go, not longer ago than the interval
     cordoned_at: datetime | None = None  # by us, last
+    cordon_copy: cordon.Cordon | None = None  # of the mark on the node, kept outside the node
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,6 +126,9 @@ def decide(seen: Seen) -> Decision:
     """Return what is to be done next."""
     ordered = is_ordered(seen.node)
     try:
+        restored = None if seen.cordon_copy is None else cordon.repaired(seen.node, (OWNER,), copy=seen.cordon_copy)
+        if restored is not None:
+            return _cordon(seen, restored, is_first=False) if ordered else Decision(step=Cordon(restored, False))
         return _obey(seen) if ordered else _withdraw(seen)
     except BadMark as error:
         told = Decision(reason="CordonUnreadable", why=f"it is to be deleted, but {error}", is_bad=True)

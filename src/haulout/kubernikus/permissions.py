@@ -3,16 +3,18 @@
 Every account may ask for `/version`.
 """
 
+from haulout.budget import cordon_copies
 from haulout.drain import permissions as drain
 from haulout.kube.access import Permission
 from haulout.kubernikus.settings import Settings
 
 
-def permissions(settings: Settings) -> tuple[Permission, ...]:
-    """Return what is needed by these settings."""
+def permissions(settings: Settings, *, namespace: str) -> tuple[Permission, ...]:
+    """Return what is needed by these settings; the operator lives in `namespace`."""
     return (
         Permission(("get", "list", "watch", "patch"), "", "nodes", None, "label and cordon nodes"),
         *drain.permissions(settings.policy),
+        *cordon_copies.permissions(namespace),
         Permission(("create", "patch"), "events.k8s.io", "events", None, "tell of evicted pods"),
         *_secret(settings),
     )

@@ -67,6 +67,11 @@ def test_a_node_is_down_when_it_has_not_been_ready_for_a_minute(made: NodeThing,
     assert is_away(seen(made), NOW) == is_down
 
 
+def test_a_node_that_does_not_say_since_when_it_is_down_is_so_since_it_was_created() -> None:
+    assert down_since(seen(a_ready("False", since=None), created=NOW - DAY), NOW) == NOW - DAY
+    assert why(seen(a_ready("False", since=None), created=NOW - DAY), NOW) == "down since 2024-04-30 10:00:00 UTC"
+
+
 def test_a_node_that_has_never_been_ready_joins_and_is_not_missed() -> None:
     created = NOW - timedelta(hours=1)
     joining = seen(a_ready("False", since=created + timedelta(seconds=2)), created=created)
@@ -93,6 +98,8 @@ def test_whoever_takes_a_node_is_recognised_by_what_they_leave_on_it() -> None:
     assert orders_of(by_order) == ("patch",)
     assert why(by_order, NOW) == "NodeMaintenance patch"
     assert why(by_profile, NOW) == "in maintenance by a profile"
+    to_be_deleted = held_by("Kubernikus/delete-node")
+    assert why(to_be_deleted, NOW) == "to be deleted, by label cloud.sap/delete-node"
     with_its_host = held_by("ESX")
     assert is_taken(with_its_host)
     assert why(with_its_host, NOW) == "shut down for its ESX host"

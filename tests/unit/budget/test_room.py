@@ -46,11 +46,15 @@ def a_view(
     return View(budget=Budget(limits), nodes=sights, now=now, orders=tuple(line.values()), order=line.get(turn))
 
 
-def failed(name: str, *, at: datetime) -> Node:
+def failed(name: str, *, at: datetime | None) -> Node:
     """Return a node that is not ready since then."""
     told = {"type": "Ready", "status": "False", "lastTransitionTime": at}
     made = a_node(name, labels={ZONE: name[0]}).with_status(conditions=[told])
-    made["metadata"] |= {"uid": f"u-{name}", "resourceVersion": "7", "creationTimestamp": at - timedelta(days=1)}
+    made["metadata"] |= {
+        "uid": f"u-{name}",
+        "resourceVersion": "7",
+        "creationTimestamp": (at or NOW) - timedelta(days=1),
+    }
     return msgspec.convert(made, Node)
 
 
@@ -84,6 +88,29 @@ async def test_a_node_is_down_beyond_doubt_only_when_we_have_seen_it_so_whatever
     assert isinstance(view.nodes, NodeSights)
     view.nodes.follow(down, again)
     assert view.crowded(again) is not None
+
+
+async def test_a_node_that_stays_down_is_measured_from_the_start_whatever_else_changes(clock: Clock) -> None:
+    down = failed("a1", at=NOW)
+    view = a_view(node("a2", out=True), down, limits=(EACH,), clock=clock)
+    assert isinstance(view.nodes, NodeSights)
+    for _ in range(2):
+        await clock.sleep(DOWN_AFTER / 2)
+        view.nodes.follow(down, failed("a1", at=NOW))
+    assert view.crowded(down) is None
+
+
+async def test_a_node_that_was_ready_in_between_is_measured_anew_though_it_names_no_time(
+    clock: Clock,
+) -> None:
+    down, ready = failed("a1", at=None), node("a1")
+    view = a_view(node("a2", out=True), down, limits=(EACH,), clock=clock)
+    assert isinstance(view.nodes, NodeSights)
+    await clock.sleep(DOWN_AFTER)
+    assert view.crowded(down) is None
+    view.nodes.follow(down, ready)
+    view.nodes.follow(ready, down)
+    assert view.crowded(down) is not None
 
 
 @pytest.mark.parametrize("off", [timedelta(minutes=1), timedelta(hours=-3)], ids=str)
@@ -211,6 +238,17 @@ def test_nodes_of_a_group_are_counted_again_only_when_labels_change() -> None:
     assert (sizes.of(group), len(looks)) == (2, 2)
 
 
+def test_groups_come_and_go_with_their_nodes() -> None:
+    nodes = [node("a1"), node("b1")]
+    sizes = Sizes(lambda: nodes)
+    assert [str(it) for it in sizes.groups(EACH)] == ["zone=a", "zone=b"]
+    added, removed = node("c1"), nodes.pop(0)
+    nodes.append(added)
+    sizes.note(None, added)
+    sizes.note(removed, None)
+    assert [str(it) for it in sizes.groups(EACH)] == ["zone=b", "zone=c"]
+
+
 def test_what_may_make_room_wakes_those_who_wait() -> None:
     budget = Budget((EACH,))
     assert may_make_room(budget, node("a1", out=True), node("a1"))
@@ -224,6 +262,20 @@ def test_what_may_make_room_wakes_those_who_wait() -> None:
 def test_a_limit_lets_at_least_one_node_go(written: str) -> None:
     with pytest.raises(ValueError, match=r"^$"):
         read_most(written)
+
+
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        (BudgetLimit(most=1), "at most 1 node in the whole cluster"),
+        (BudgetLimit(most=2), "at most 2 nodes in the whole cluster"),
+        (BudgetLimit(most="10%"), "at most 10% in the whole cluster"),
+        (BudgetLimit(most=1, group_by=(ZONE, "rack")), "at most 1 node in each zone and rack"),
+        (BudgetLimit(most=3, selector=selectors.parse("pool=gpu")), "at most 3 nodes, of those with pool=gpu"),
+    ],
+)
+def test_a_limit_reads_as_a_sentence(limit: BudgetLimit, words: str) -> None:
+    assert str(limit) == words
 
 
 def test_a_check_may_have_a_limit_that_never_passes() -> None:

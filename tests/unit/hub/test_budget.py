@@ -11,6 +11,7 @@ from haulout.core.clock import Clock
 from haulout.hub.admission import Admission, Budget, by_budget
 from haulout.kinds.clusterapi import REQUESTED
 from haulout.kube.client import Client
+from haulout.kube.patches import merge_patch
 from support.hubs import Side, World
 
 HOME = "default"
@@ -77,6 +78,18 @@ async def test_a_cluster_in_maintenance_that_cannot_be_reached_counts(clock: Clo
         one.come_back()
         await ask(world, "team-a/team-a", None)
         await world.eventually(lambda: world.is_maintained(other, "team-b/team-b"), seconds=600)
+
+
+async def test_a_cluster_in_maintenance_that_is_paused_counts(clock: Clock) -> None:
+    """What was requested of its nodes before stays requested."""
+    async with two_clusters(clock) as (world, one, other), world.hub(a_budget(world, clock, "1")):
+        await ask(world, "team-a/team-a")
+        await world.eventually(lambda: world.is_maintained(one, "team-a/team-a"))
+        change = merge_patch({"spec": {"paused": True}})
+        await world.me.patch(world.clusters, one.key.name, change, namespace=one.key.namespace)
+        await clock.sleep(timedelta(minutes=5))
+        await ask(world, "team-b/team-b")
+        await world.stays(lambda: not world.is_maintained(other, "team-b/team-b"), seconds=300)
 
 
 async def test_a_successor_that_cannot_reach_it_keeps_its_slot(clock: Clock) -> None:

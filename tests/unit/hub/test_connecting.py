@@ -11,6 +11,7 @@ from haulout.core.clock import RealClock
 from haulout.errors import ConfigError, KubeconfigError
 from haulout.hub.connecting import kubeconfig_in, over_the_network
 from haulout.kinds.clusterapi import ClusterKey
+from haulout.kube.limits import MemoryBudget
 from haulout.kube.objects import Secret
 from support.hubs import kubeconfig
 
@@ -25,7 +26,9 @@ def with_user(**user: Any) -> bytes:
 
 
 async def connect(text: bytes) -> str:
-    async with over_the_network(clock=RealClock(), random=Random(1))(text, KEY) as client:
+    clock = RealClock()
+    memory = MemoryBudget(400 << 20, clock=clock)
+    async with over_the_network(clock=clock, random=Random(1), memory=memory)(text, KEY) as client:
         return client.transport.server
 
 

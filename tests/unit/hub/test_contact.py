@@ -28,7 +28,7 @@ async def test_a_cluster_that_cannot_be_read_is_told_at_once_and_until_it_can_be
     contact.succeeded()  # another request was answered
     assert contact.reach is Reach.UNREADABLE
     assert contact.problem == "the answer is too long"
-    contact.readable()
+    contact.connected()
     assert said == [Reach.CONNECTED, Reach.UNREADABLE, Reach.CONNECTED]
     assert contact.failing_since is None
 
@@ -42,6 +42,18 @@ async def test_a_cluster_that_cannot_be_read_and_then_not_be_reached_is_unreacha
     await clock.sleep(GRACE + timedelta(seconds=1))
     assert contact.reach is Reach.UNREACHABLE
     assert contact.problem == "connection refused"
+
+
+async def test_an_answer_does_not_connect_a_cluster_whose_nodes_are_not_known_any_more(
+    contact: Contact, said: list[Reach]
+) -> None:
+    contact.connected()
+    contact.unreadable("too much in all caches")
+    contact.failed("connection refused")
+    contact.succeeded()
+    assert said[-1] is Reach.CONNECTING
+    contact.connected()
+    assert contact.reach is Reach.CONNECTED
 
 
 async def test_a_cluster_that_could_never_be_read_is_connected_once_its_nodes_are_known(

@@ -1,7 +1,8 @@
 """What the hub does while Cluster API must not act, and when a Machine vanishes whose node stays: `clusterctl move`."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import msgspec
@@ -11,7 +12,7 @@ from haulout.core.clock import Clock
 from haulout.hub.asks import DELETION_ASK, MAINTENANCE_ASK
 from haulout.hub.standing import Reach
 from haulout.kinds.clusterapi import DELETE_FOR_MOVE, MACHINE_DELETED, MACHINE_MAINTENANCE, PAUSED
-from haulout.kube.client import Client
+from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES, SECRETS
 from haulout.kube.transport import Request, Response, Stream, Transport
@@ -62,6 +63,16 @@ async def test_nothing_is_requested_while_a_cluster_is_paused(world: World, prod
         ] * 2
         await pause(world, prod, paused=False)
         await world.eventually(lambda: world.is_deleted(prod, leaving) and world.is_maintained(prod, asking), seconds=5)
+
+
+async def test_nothing_is_requested_while_a_cluster_is_paused_by_its_annotation(world: World, prod: Side) -> None:
+    async with world.hub():
+        machine = await world.add_machine(prod, "m1")
+        await world.eventually(lambda: world.has_hook(machine))
+        change = merge_patch({"metadata": {"annotations": {PAUSED: ""}}})
+        await world.me.patch(world.clusters, prod.key.name, change, namespace=prod.key.namespace)
+        await world.delete(machine)
+        await world.stays(lambda: not requests(world, prod, machine))
 
 
 async def test_nothing_is_requested_for_a_machine_that_is_paused(world: World, prod: Side) -> None:
@@ -143,6 +154,19 @@ async def test_a_request_is_withdrawn_whose_machine_vanished_while_no_hub_ran(wo
         await world.stays(lambda: world.is_maintained(prod, other), seconds=10)
 
 
+async def test_while_a_cluster_is_paused_requests_stay_though_no_machine_is_there(world: World, prod: Side) -> None:
+    """Its Machines may be in another management cluster already, where a hub has requested this."""
+    async with world.hub():
+        machine, _ = [await world.add_machine(prod, it) for it in ("m1", "m2")]
+        await world.label(machine, maintenance="requested")
+        await world.eventually(lambda: world.is_maintained(prod, machine))
+    await pause(world, prod)
+    await vanish(world, machine)
+    async with world.hub():
+        await world.eventually(lambda: _reach(world, prod) is Reach.CONNECTED)
+        await world.stays(lambda: world.is_maintained(prod, machine))
+
+
 async def test_a_request_of_the_machine_that_has_the_node_now_stays(world: World, prod: Side) -> None:
     """While a cluster is moved, the hub of its new management cluster may have requested something already."""
     async with world.hub():
@@ -189,7 +213,10 @@ async def test_a_secret_is_watched_only_while_it_cannot_be_used(world: World, pr
 
 
 async def test_a_first_request_is_made_at_once_on_a_node_under_constant_writes(world: World, prod: Side) -> None:
-    writes = _WrittenMeanwhile(prod.client, "n-m1", times=4)
+    async def write(metadata: RawObject) -> None:
+        await prod.client.patch(NODES, "n-m1", merge_patch({"metadata": metadata}))
+
+    writes = _WrittenMeanwhile(world.me.clock, "/nodes/", write, times=4)
     world.between = lambda key, transport: writes.over(transport) if key == str(prod.key) else transport
     async with world.hub():
         machine = await world.add_machine(prod, "m1")
@@ -197,6 +224,22 @@ async def test_a_first_request_is_made_at_once_on_a_node_under_constant_writes(w
         writes.begin()
         await world.label(machine, maintenance="requested")
         await world.eventually(lambda: world.is_maintained(prod, machine), seconds=0.9)
+    assert writes.left == 0
+
+
+async def test_an_approval_is_passed_on_at_once_to_a_machine_under_constant_writes(world: World, prod: Side) -> None:
+    async def write(metadata: RawObject) -> None:
+        await world.change(machine, metadata=metadata)
+
+    writes = _WrittenMeanwhile(world.me.clock, "/machines/", write, times=4)
+    world.between = lambda key, transport: writes.over(transport) if key == "management" else transport
+    async with world.hub():
+        machine = await world.add_machine(prod, "m1")
+        await world.label(machine, maintenance="requested")
+        await world.eventually(lambda: world.is_maintained(prod, machine))
+        writes.begin()
+        await world.mark(prod, machine, approve_maintenance="true")
+        await world.eventually(lambda: world.wish(machine) == "approved", seconds=0.9)
     assert writes.left == 0
 
 
@@ -273,14 +316,16 @@ class _refused:  # noqa: N801 - a context manager
 
 
 class _WrittenMeanwhile:
-    """Somebody writes to a node just before each of the hub's first patches arrives."""
+    """Somebody writes to an object just before each of the hub's first patches arrives, and watches tell of it late."""
 
-    def __init__(self, client: Client, node: str, *, times: int) -> None:
+    def __init__(self, clock: Clock, path: str, write: Callable[[RawObject], Awaitable[object]], *, times: int) -> None:
         self.left = 0
-        self._client, self._node, self._times = client, node, times
+        self.has_begun = False
+        self.clock, self.path = clock, path
+        self._write, self._times = write, times
 
     def begin(self) -> None:
-        self.left = self._times
+        self.left, self.has_begun = self._times, True
 
     def over(self, transport: Transport) -> Transport:
         return _WrittenBefore(transport, self)
@@ -288,8 +333,7 @@ class _WrittenMeanwhile:
     async def write(self) -> None:
         if self.left:
             self.left -= 1
-            change = merge_patch({"metadata": {"annotations": {"example.com/written": str(self.left)}}})
-            await self._client.patch(NODES, self._node, change)
+            await self._write({"annotations": {"example.com/written": str(self.left)}})
 
 
 class _WrittenBefore(_Through):
@@ -298,6 +342,25 @@ class _WrittenBefore(_Through):
         self._writes = writes
 
     async def send(self, request: Request) -> Response:
-        if request.method == "PATCH" and "/nodes/" in request.path:
+        if request.method == "PATCH" and self._writes.path in request.path:
             await self._writes.write()
         return await super().send(request)
+
+    @asynccontextmanager
+    async def stream(self, request: Request) -> AsyncIterator[Stream]:
+        async with super().stream(request) as stream:
+            yield _Late(stream, self._writes)
+
+
+class _Late:
+    """A watch that is a second late while somebody writes."""
+
+    def __init__(self, stream: Stream, writes: _WrittenMeanwhile) -> None:
+        self.status, self.headers = stream.status, stream.headers
+        self._stream, self._writes = stream, writes
+
+    async def lines(self) -> AsyncIterator[bytes]:
+        async for line in self._stream.lines():
+            if self._writes.has_begun:
+                await self._writes.clock.sleep(timedelta(seconds=1))
+            yield line

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from haulout.hub.asks import APPROVED_ASK, DELETION_ASK, MAINTENANCE_ASK, RELEASED
 from haulout.hub.outcome import Change, Outcome, Seen
-from haulout.hub.propagation import propagate
+from haulout.hub.propagation import propagate, withdrawn
 from haulout.hub.settings import HubSettings, OldApprovals
 from haulout.hub.standing import Why
 from haulout.kinds.clusterapi import (
@@ -409,3 +409,11 @@ def test_every_machine_that_waits_says_what_for(seen: dict[str, Any], reason: st
     assert standing.reason == reason.format(deletion=APPROVE_DELETION)
     assert standing.why is Why.DELETION
     assert standing.since == NOW
+
+
+def test_requests_are_withdrawn_only_from_the_node_that_was_seen() -> None:
+    """Another hub, to which the cluster moves, may request something meanwhile."""
+    metadata = Metadata(name="n1", uid="u1", resource_version="7", labels={MACHINE_MAINTENANCE: "true"})
+    change = withdrawn(node := Node(metadata=metadata), is_gone=lambda _: True, is_claimed=False)
+    sent = msgspec.json.decode(change.patch(node).body)["metadata"]
+    assert sent == {"uid": "u1", "resourceVersion": "7", "labels": {MACHINE_MAINTENANCE: None}}

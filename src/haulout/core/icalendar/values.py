@@ -102,7 +102,7 @@ def between(start: Stamp, end: Stamp) -> Length:
         wall = walltime.wall_clock(end.instant(UTC), start.zone)
     shown = wall - start.wall
     if shown < timedelta():
-        raise ValueError("expected an end that is not before the start")
+        raise ValueError("the end must not be before the start")
     if shown > LONGEST:
         raise ValueError("expected an end within 100 years of the start")
     return Length(shown)

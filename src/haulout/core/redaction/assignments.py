@@ -50,13 +50,21 @@ _OF_PROGRAMS = re.compile(
 _TO_CHPASSWD = re.compile(r"(\becho\s+[\"']?[\w.-]{1,64}:)[^\s\"']+(?=[\"']?\s*\|\s*chpasswd)")
 _SET_BY_SHELL = re.compile(r"(\b(?:ENV|ARG|setenv|setx)[ \t]+([\w.-]++)[ \t]+)(\S[^\n]*)")
 _ELEMENT = re.compile(r"(<([\w.:-]{1,100})(?:\s[^<>]{0,200})?>)([^<]+)(?=</)")
+# An environment variable as Kubernetes writes it: `name: SMTP_PASS`, then `value: …`, in YAML or JSON.
+_NAME_AND_VALUE = re.compile(
+    r"(\bname\\?[\"']?[ \t]{0,20}:[ \t]{0,20}\\?[\"']?(?P<name>[\w.-]++)\\?[\"']?,?\s{0,200}+"
+    r"\\?[\"']?value\\?[\"']?[ \t]{0,20}:[ \t]{0,20})"
+    r"(?P<value>\\\"[^\"\n]*+\"|\"(?:[^\"\\\n]|\\.)*+\"|'[^'\n]*+'|[^\s\"'][^\n}]*+)",
+    re.IGNORECASE,
+)
 _MYSQL = re.compile(r"(?:.*/)?(?:mysql|mariadb)[\w-]*")
 
 
 def redact(text: str) -> str:
     """Return `text` without what is called a secret, and without what has the shape of one."""
     text = redact_recognizable(text)
-    text = _FLAG.sub(_without_flag_value, text)
+    text = _FLAG.sub(_without_value, text)
+    text = _NAME_AND_VALUE.sub(_without_value, text)
     text = _USERS.sub(rf"\g<1>{HIDDEN}", text)
     text = _OF_PROGRAMS.sub(rf"\g<1>{HIDDEN}", text)
     text = _TO_CHPASSWD.sub(rf"\g<1>{HIDDEN}", text)
@@ -82,7 +90,8 @@ def redact_arguments(arguments: Sequence[str]) -> list[str]:
     return found
 
 
-def _without_flag_value(match: re.Match[str]) -> str:
+def _without_value(match: re.Match[str]) -> str:
+    """Hide the group `value` if the group `name` is the name of a secret."""
     if not is_secret_name(match["name"]) or _is_shown(match["value"].strip("\\\"'")):
         return match[0]
     return f"{match[1]}{_quoted_like(match['value'])}"

@@ -10,7 +10,7 @@ _STEMS = re.compile(
     "token|passw|passphrase|passcode|secret|credential|authorization|cookie|connectionstring"
     "|(?:api|private|access|account|shared|signing|encryption|master|client|session|routing|integration|genie)key"
 )
-_LAST_WORDS = frozenset({"pass", "pwd", "psk", "signature", "masterauth"})
+_LAST_WORDS = frozenset({"pwd", "psk", "signature", "masterauth"})
 # What such a name ends in when its value is a place, a kind or a number and not the secret itself.
 _HARMLESS_ENDS = frozenset(
     [

@@ -15,7 +15,7 @@ import shlex
 import signal
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 
 from haulout.core.clock import Clock
+from haulout.core.redaction import redact_arguments
 from haulout.errors import CredentialsError
 from haulout.kube.network import tls
 from haulout.kube.network.credentials import Identity, bearer
@@ -37,7 +38,6 @@ _REST = timedelta(seconds=10)
 _TIME_LIMIT = timedelta(minutes=1)
 _TIME_LIMIT_WITH_A_PERSON = timedelta(minutes=5)
 _SHOWN_OUTPUT = 200
-_SECRET_OPTION = re.compile(r"-.*(secret|passw|token|key)", re.IGNORECASE)
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 
 
@@ -235,7 +235,7 @@ class ExecPlugin:
 
     @property
     def _by_hand(self) -> str:
-        return f"run it by hand: {shlex.join([self._spec.command, *_without_secrets(self._spec.args)])}"
+        return f"run it by hand: {shlex.join([self._spec.command, *redact_arguments(self._spec.args)])}"
 
 
 async def _stop(process: Process, *, whole_session: bool) -> None:
@@ -249,17 +249,6 @@ async def _stop(process: Process, *, whole_session: bool) -> None:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(_REST.total_seconds()):
             await process.wait()
-
-
-def _without_secrets(args: Sequence[str]) -> list[str]:
-    shown = []
-    hide_next = False
-    for arg in args:
-        option, equals, _ = arg.partition("=")
-        secret = bool(_SECRET_OPTION.match(option))
-        shown.append("…" if hide_next else f"{option}=…" if secret and equals else arg)
-        hide_next = secret and not equals
-    return shown
 
 
 def _last_line(complaints: bytes | None) -> str:

@@ -1,7 +1,7 @@
 """What transports over the network have in common: how a request is addressed, a stream cut, a connection kept."""
 
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import timedelta
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -26,11 +26,14 @@ def target(request: Request) -> str:
     return f"{quote(request.path, safe=_PATH_CHARACTERS)}{query}"
 
 
-async def lines(read: Read, *, doing: str, limits: Limits, clock: Clock) -> AsyncIterator[bytes]:
+async def lines(
+    read: Read, *, doing: str, limits: Limits, clock: Clock, hold: Callable[[int], None] | None = None
+) -> AsyncIterator[bytes]:
     """Yield complete lines of what `read` returns bit by bit, until that is nothing.
 
     Lines are cut from whole reads with `bytes.split`, and only one that spans several reads is ever copied. Others get
-    to run after each large read: the next one may be there already, decompressed from a few bytes.
+    to run after each large read: the next one may be there already, decompressed from a few bytes. `hold` is called
+    with the length of the line that has not ended yet.
     """
     allowance = WatchAllowance(limits)
     begun: list[bytes] = []  # the pieces of a line that has not ended yet
@@ -48,6 +51,8 @@ async def lines(read: Read, *, doing: str, limits: Limits, clock: Clock) -> Asyn
             length = len(begun[0])
             for line in rest:
                 yield line
+        if hold is not None:
+            hold(length)
         if len(chunk) >= _MANY:
             await clock.sleep(timedelta())
     if any(begun):

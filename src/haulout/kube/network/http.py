@@ -18,7 +18,8 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Final
+from functools import partial
+from typing import Final, Self
 
 import aiohttp
 from aiohttp import AddrInfoType, ClientHandlerType
@@ -30,10 +31,11 @@ from haulout.core.clock import Clock
 from haulout.errors import CredentialsError, LimitExceeded, Unreachable
 from haulout.kube.limits import OWN_CLUSTER, Limits
 from haulout.kube.network import failures, framing, tls, wording
-from haulout.kube.network.bounded import TooLarge, read_beginning, read_body
+from haulout.kube.network.bounded import CountedReads, TooLarge, read_beginning, read_body, read_shared
 from haulout.kube.network.config import Connection
 from haulout.kube.network.credentials import Identity, holder
 from haulout.kube.network.tls import ClientCertificate
+from haulout.kube.shared_budget import SharedBudget
 from haulout.kube.transport import Request, Response
 
 log = logging.getLogger(__name__)
@@ -50,7 +52,7 @@ _GLANCE: Final = timedelta(milliseconds=5)
 
 
 class HttpTransport:
-    """Moves requests to the cluster that `connection` describes."""
+    """Moves requests to the cluster that `connection` describes; `reads` counts what is being read of all clusters."""
 
     def __init__(
         self,
@@ -60,12 +62,14 @@ class HttpTransport:
         user_agent: str = f"haulout/{__version__}",
         connections: int = 100,
         limits: Limits = OWN_CLUSTER,
+        reads: SharedBudget | None = None,
     ) -> None:
         self.server = connection.server
         self._connection = connection
         self._clock = clock
         self._user_agent = user_agent
         self._limits = limits
+        self._reads = reads
         self._free = asyncio.Semaphore(connections)
         self._base = str(URL(connection.server)).rstrip("/")
         self._lanes: list[_Lane] = []  # the last one is in use, those before it end with their streams
@@ -117,7 +121,7 @@ class HttpTransport:
                 async with asyncio.timeout(request.timeout.total_seconds()), self._free:
                     answer = await self._begin(lane, identity, request, exchange)
                     try:
-                        body = await self._body(answer)
+                        body = await self._body(answer, doing=exchange.doing)
                     finally:
                         answer.close()
         return Response(answer.status, _headers(answer), body)
@@ -130,14 +134,18 @@ class HttpTransport:
                 async with asyncio.timeout(request.timeout.total_seconds()):
                     answer = await self._begin(lane, identity, request, exchange)
             try:
-                yield HttpStream(answer, exchange, limits=self._limits, clock=self._clock)
+                with HttpStream(answer, exchange, limits=self._limits, reads=self._reads, clock=self._clock) as stream:
+                    yield stream
             finally:
                 answer.close()
 
-    async def _body(self, answer: aiohttp.ClientResponse) -> bytes:
+    async def _body(self, answer: aiohttp.ClientResponse, *, doing: str) -> bytes:
         if not _OK <= answer.status < _REFUSED:
             return await read_beginning(answer.content.readany, limit=self._limits.error_bytes)
-        return await read_body(answer.content.readany, limit=self._limits.response_bytes)
+        read, limit = answer.content.readany, self._limits.response_bytes
+        if self._reads is None:
+            return await read_body(read, limit=limit)
+        return await read_shared(read, limit=limit, budget=self._reads, doing=doing)
 
     async def _begin(
         self, lane: "_Lane", identity: Identity, request: Request, exchange: "_Exchange"
@@ -219,21 +227,38 @@ class HttpTransport:
 class HttpStream:
     """An answer that goes on. See `haulout.kube.transport.Stream`."""
 
-    __slots__ = ("_answer", "_clock", "_exchange", "_limits", "headers", "status")
+    __slots__ = ("_answer", "_clock", "_exchange", "_held", "_limits", "headers", "status")
 
-    def __init__(self, answer: aiohttp.ClientResponse, exchange: "_Exchange", *, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self,
+        answer: aiohttp.ClientResponse,
+        exchange: "_Exchange",
+        *,
+        limits: Limits,
+        clock: Clock,
+        reads: SharedBudget | None = None,
+    ) -> None:
         self.status = answer.status
         self.headers: Mapping[str, str] = _headers(answer)
         self._answer = answer
         self._exchange = exchange
         self._limits = limits
         self._clock = clock
+        self._held = None if reads is None else CountedReads(self._read, budget=reads, doing=exchange.doing)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._held is not None:
+            self._held.close()
 
     def lines(self) -> AsyncIterator[bytes]:
         """Yield each line as it arrives."""
         if self.status != _OK:
             return self._refusal()
-        return framing.lines(self._read, doing=self._exchange.doing, limits=self._limits, clock=self._clock)
+        cut = partial(framing.lines, doing=self._exchange.doing, limits=self._limits, clock=self._clock)
+        return cut(self._read) if self._held is None else cut(self._held.read, hold=self._held.hold)
 
     async def _refusal(self) -> AsyncIterator[bytes]:
         with self._exchange:

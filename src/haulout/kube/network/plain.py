@@ -4,8 +4,9 @@
         body = await answer.read(limit=1 << 20)
 
 For a process that asks for little and must be small, as the agent on each node: aiohttp takes more memory than all the
-rest of it. No proxies, no redirects, no compression, no connection that is kept: where one of these matters, aiohttp it
-is. It raises `OSError` (also for TLS), `EOFError` when an answer breaks off, and `NotHttp`.
+rest of it. h11 reads and writes HTTP here, and takes half a megabyte. No proxies, no redirects, no compression, no
+connection that is kept: where one of these matters, aiohttp it is. It raises `OSError` (also for TLS), `EOFError` when
+an answer breaks off, and `NotHttp`.
 """
 
 import asyncio
@@ -17,15 +18,15 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
+import h11
+
 from haulout.kube.network import framing
 from haulout.kube.network.bounded import read_beginning, read_body
 
 _LONGEST_HEAD: Final = 64 << 10
 _READ: Final = 64 << 10
+_SHOWN: Final = 120
 _GOODBYE_SECONDS: Final = 0.5
-_CONTINUE: Final = 100
-_FINAL: Final = 200  # what comes before says that the answer is yet to come
-_BODILESS: Final = (204, 304)
 _BASES: Final = {"http": 80, "https": 443}
 
 
@@ -68,12 +69,13 @@ class Fetched(NamedTuple):
 class Answer:
     """An answer as it comes; names of headers are lower-case."""
 
-    __slots__ = ("_reader", "headers", "status")
+    __slots__ = ("_conversation", "headers", "status")
 
-    def __init__(self, reader: asyncio.StreamReader, status: int, headers: Mapping[str, str]) -> None:
-        self.status = status
-        self.headers = headers
-        self._reader = reader
+    def __init__(self, conversation: "_Conversation", response: h11.Response) -> None:
+        self.status = response.status_code
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in response.headers}
+        self.headers: Mapping[str, str] = headers
+        self._conversation = conversation
 
     async def read(self, *, limit: int) -> bytes:
         """Return the whole of its body; raises `TooLarge`."""
@@ -87,31 +89,8 @@ class Answer:
 
     async def pieces(self) -> AsyncIterator[bytes]:
         """Yield its body as it arrives."""
-        if self.status in _BODILESS:
-            return
-        if self.headers.get("transfer-encoding", "").lower() == "chunked":
-            while size := await self._size():
-                async for piece in self._exactly(size):
-                    yield piece
-                await _until(self._reader, b"\r\n")
-        elif (length := self.headers.get("content-length")) is not None:
-            async for piece in self._exactly(_number(length, base=10)):
-                yield piece
-        else:
-            while piece := await self._reader.read(_READ):
-                yield piece
-
-    async def _size(self) -> int:
-        line = await _until(self._reader, b"\r\n")
-        return _number(line.partition(b";")[0].decode("latin-1"), base=16)
-
-    async def _exactly(self, size: int) -> AsyncIterator[bytes]:
-        while size:
-            piece = await self._reader.read(min(size, _READ))
-            if not piece:
-                raise EOFError("the answer broke off")
-            size -= len(piece)
-            yield piece
+        while isinstance(event := await self._conversation.event(), h11.Data):
+            yield bytes(event.data)
 
 
 @asynccontextmanager
@@ -125,19 +104,26 @@ async def asking(
     leaving: Callable[[], None] = lambda: None,
 ) -> AsyncGenerator[Answer]:
     """Send a request; leaving the context ends the connection. `leaving` is called as the first byte goes out."""
+    own = [("Host", place.authority), ("Connection", "close")]
+    own += [] if body is None else [("Content-Length", str(len(body)))]
+    try:
+        request = h11.Request(method=method, target=f"{place.base}{target}", headers=[*own, *headers])
+    except h11.LocalProtocolError:  # it would repeat what may be a secret
+        raise ValueError("the address or a header has characters that HTTP does not allow") from None
     reader, writer = await asyncio.open_connection(
         place.host,
         place.port,
         ssl=place.secure,
         server_hostname=(place.server_name or place.host) if place.secure else None,
-        limit=_LONGEST_HEAD,
+        limit=_READ,
     )
     try:
         framing.keep_alive(writer.get_extra_info("socket"))
+        conversation = _Conversation(reader)
         leaving()
-        writer.write(_head(place, method, target, headers, body) + (body or b""))
+        writer.write(conversation.said(request, body or b""))
         await writer.drain()
-        yield await _begun(reader)
+        yield Answer(conversation, await conversation.response())
     finally:
         writer.close()
         with contextlib.suppress(OSError, TimeoutError):
@@ -145,45 +131,36 @@ async def asking(
                 await writer.wait_closed()
 
 
-def _head(place: Place, method: str, target: str, headers: Iterable[tuple[str, str]], body: bytes | None) -> bytes:
-    own = [("Host", place.authority), ("Connection", "close")]
-    own += [] if body is None else [("Content-Length", str(len(body)))]
-    lines = [f"{method} {place.base}{target} HTTP/1.1", *(f"{name}: {value}" for name, value in (*own, *headers))]
-    if any("\r" in it or "\n" in it for it in lines):
-        raise ValueError("a header with a line end in it")
-    return "".join(f"{it}\r\n" for it in (*lines, "")).encode("latin-1")
+class _Conversation:
+    """One request and its answer, as h11 reads them from a connection."""
 
+    __slots__ = ("_h11", "_reader")
 
-async def _begun(reader: asyncio.StreamReader) -> Answer:
-    while True:
-        first, *lines = (await _until(reader, b"\r\n\r\n")).decode("latin-1").split("\r\n")
-        version, _, rest = first.partition(" ")
-        if not version.startswith("HTTP/1."):
-            raise NotHttp(f"it begins with {first[:40]!r}")
-        status = _number(rest[:3], base=10)
-        if not _CONTINUE <= status < _FINAL:
-            named = (it.partition(":") for it in lines if it)
-            return Answer(reader, status, {name.strip().lower(): value.strip() for name, _, value in named})
+    def __init__(self, reader: asyncio.StreamReader) -> None:
+        self._h11 = h11.Connection(h11.CLIENT, max_incomplete_event_size=_LONGEST_HEAD)
+        self._reader = reader
 
+    def said(self, request: h11.Request, body: bytes) -> bytes:
+        """Return a request as it goes over the wire."""
+        return b"".join(self._h11.send(it) for it in (request, h11.Data(body), h11.EndOfMessage()))
 
-async def _until(reader: asyncio.StreamReader, end: bytes) -> bytes:
-    try:
-        return (await reader.readuntil(end)).removesuffix(end)
-    except asyncio.LimitOverrunError:
-        raise NotHttp(f"more than {_LONGEST_HEAD} bytes without an end") from None
-    except asyncio.IncompleteReadError as error:
-        if not error.partial:
-            raise EOFError("the connection was closed without an answer") from None
-        if not error.partial.startswith(b"HTTP/1."):
-            raise NotHttp(f"it begins with {error.partial[:40]!r}") from None
-        raise
+    async def response(self) -> h11.Response:
+        """Return the head of the answer, after those that only say that it is yet to come."""
+        while not isinstance(event := await self.event(), h11.Response):
+            pass
+        return event
 
-
-def _number(text: str, *, base: int) -> int:
-    try:
-        found = int(text, base)
-    except ValueError:
-        found = -1
-    if found < 0:
-        raise NotHttp(f"expected a number, found {text[:40]!r}")
-    return found
+    async def event(self) -> object:
+        """Return the next part of the answer."""
+        while True:
+            has_begun = self._h11.their_state is not h11.SEND_RESPONSE
+            try:
+                event = self._h11.next_event()
+            except h11.RemoteProtocolError as error:
+                unread, is_over = self._h11.trailing_data
+                if is_over and (has_begun or b"HTTP/1.".startswith(unread[:7])):
+                    raise EOFError("the connection was closed before the answer was complete") from None
+                raise NotHttp(str(error)[:_SHOWN]) from None
+            if event is not h11.NEED_DATA:
+                return event
+            self._h11.receive_data(await self._reader.read(_READ))

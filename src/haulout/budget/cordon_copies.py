@@ -1,0 +1,209 @@
+"""Copies of cordon marks, kept outside the nodes: what was before a cordon survives the loss of both annotations.
+
+    copies = CordonCopies(client, namespace="haulout", controller="profiles", owns=is_ours)
+    await copies.load(nodes)              # once, before the first decision
+    copies.of(node)                       # for `haulout.drain.cordon.repaired`
+    await copies.drop(node)               # before the write that releases the node
+    await copies.follow(node)             # after a write, or if nothing is to be written
+
+Profiles, Kubernikus and ESX have no object of their own that could keep a copy, as a NodeMaintenance has in its status.
+All their copies are in one ConfigMap in the operator's namespace. It has one key for each node and controller. Each
+write sets or removes only keys of its own controller, so writers never conflict, and no write needs a precondition.
+
+A copy follows the mark. It is added after the node is cordoned, and removed before the node is released. So a copy
+proves that its owners cordoned this node, by its uid, and did not release it. A process that dies between the two
+writes leaves a mark without a copy: its successor adds the copy. A copy that was deleted is added again by the next
+write, or by the next process. A stale cache may bring a removed copy back: the next reconcile removes it again.
+
+A copy protects against people who edit annotations. It must never stop a maintenance: if it cannot be written, that is
+logged, and the annotations alone count.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+import msgspec
+
+from haulout.drain.cordon import BadMark, Before, Cordon, Hold, cordon_of
+from haulout.errors import AlreadyExists, Forbidden, KubeError, NotFound
+from haulout.kube.access import Permission
+from haulout.kube.client import Client
+from haulout.kube.ledger import LEDGERS
+from haulout.kube.objects import Node, RawObject
+from haulout.kube.patches import merge_patch
+
+log = logging.getLogger(__name__)
+
+CONFIG_MAP = "haulout-cordons"
+_TRIES = 3
+
+
+def permissions(home: str) -> tuple[Permission, ...]:
+    """Return what is needed to keep copies, in the operator's namespace."""
+    why = "keep copies of cordon marks"
+    return (
+        # A name cannot restrict this, as there is no object yet to have one.
+        Permission(("create",), LEDGERS.group, LEDGERS.plural, home, why),
+        Permission(("get", "patch"), LEDGERS.group, LEDGERS.plural, home, why, names=(CONFIG_MAP,)),
+    )
+
+
+class CordonCopy(Cordon, frozen=True, kw_only=True):
+    """A mark, with the name of its node."""
+
+    node: str
+
+
+def key_of(uid: str, controller: str) -> str:
+    """Return the key of a copy in the ConfigMap."""
+    return f"{uid}.{controller}"
+
+
+def decoded(data: Mapping[str, str]) -> dict[str, CordonCopy]:
+    """Return copies by key. Text that cannot be read counts as no copy."""
+    found: dict[str, CordonCopy] = {}
+    for key, text in data.items():
+        try:
+            found[key] = msgspec.json.decode(text, type=CordonCopy)
+        except (msgspec.ValidationError, msgspec.DecodeError) as error:
+            log.warning("key %s of ConfigMap %s is ignored: %s", key, CONFIG_MAP, error)
+    return found
+
+
+async def holds_of(client: Client, node: Node, *, namespace: str) -> dict[str, Hold]:
+    """Return the owners of a node's cordon by the copies of all controllers. Raise `KubeError`."""
+    try:
+        found = await client.get(LEDGERS, CONFIG_MAP, namespace=namespace)
+    except (NotFound, Forbidden):
+        return {}
+    copies = decoded({key: text for key, text in found.data.items() if key.startswith(key_of(node.uid, ""))})
+    return {owner: hold for it in copies.values() for owner, hold in it.owners.items()}
+
+
+class CordonCopies:
+    """The copies of one controller; `owns` tells which owners of cordons are its own."""
+
+    def __init__(self, client: Client, *, namespace: str, controller: str, owns: Callable[[str], bool]) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._controller = controller
+        self._owns = owns
+        self._copies: dict[str, CordonCopy] | None = None  # by key; None: not loaded
+        self._exists = False  # the ConfigMap
+        self._loading = asyncio.Lock()
+        self._is_refused = False  # and that was logged
+
+    async def load(self, nodes: Callable[[], Iterable[Node]]) -> None:
+        """Read the copies once, and drop those of nodes that are gone. Raise `KubeError` if they cannot be read."""
+        if self._copies is None:
+            async with self._loading:
+                await self._load(nodes)
+
+    async def _load(self, nodes: Callable[[], Iterable[Node]]) -> None:
+        if self._copies is not None:
+            return
+        try:
+            found = await self._client.get(LEDGERS, CONFIG_MAP, namespace=self._namespace)
+        except NotFound:
+            self._copies = {}
+            return
+        except Forbidden as error:
+            self._refuse(error)
+            self._copies = {}
+            return
+        self._exists = True
+        ours = {key: text for key, text in found.data.items() if key.endswith(f".{self._controller}")}
+        self._copies = decoded(ours)
+        known = {key_of(it.uid, self._controller) for it in nodes()}
+        await self._write(dict.fromkeys(ours.keys() - known))
+
+    def of(self, node: Node) -> Cordon | None:
+        """Return the copy for a node; None if there is none."""
+        return (self._copies or {}).get(self._key(node))
+
+    async def drop(self, node: Node, *, but: Collection[str] = ()) -> None:
+        """Remove the owners of a node from its copy that release it: all but these."""
+        copy = (self._copies or {}).get(self._key(node))
+        if copy is None or copy.owners.keys() <= set(but):
+            return
+        left = {owner: hold for owner, hold in copy.owners.items() if owner in but}
+        await self._write({self._key(node): msgspec.structs.replace(copy, owners=left) if left else None})
+
+    async def follow(self, node: Node) -> None:
+        """Make the copy for a node what the mark on it says.
+
+        As long as a cordoned node has lost owners that the copy names, the copy stays: they are restored, or dropped.
+        """
+        try:
+            mark = cordon_of(node) or Cordon()
+        except BadMark:
+            return
+        copies, key = self._copies or {}, self._key(node)
+        known = copies.get(key)
+        if known is not None and node.spec.unschedulable and not known.owners.keys() <= mark.owners.keys():
+            return
+        owners = {owner: hold for owner, hold in mark.owners.items() if self._owns(owner)}
+        wanted: dict[str, CordonCopy | None] = {of: None for of, it in copies.items() if it.node == node.name}
+        # These owners set neither taints nor labels: what the mark says of them is about a NodeMaintenance.
+        before = Before(unschedulable=mark.before.unschedulable)
+        wanted[key] = CordonCopy(node=node.name, owners=owners, before=before) if owners else None
+        await self._write({of: it for of, it in wanted.items() if it != copies.get(of)})
+
+    async def forget(self, name: str) -> None:
+        """Remove the copies for a node that is gone."""
+        await self._write({key: None for key, it in (self._copies or {}).items() if it.node == name})
+
+    def _key(self, node: Node) -> str:
+        return key_of(node.uid, self._controller)
+
+    async def _write(self, changes: Mapping[str, CordonCopy | None]) -> None:
+        """Set copies, and remove those that are None."""
+        if not changes or self._copies is None:
+            return
+        before, self._copies = self._copies, _applied(self._copies, changes)  # first: others write meanwhile
+        try:
+            await self._patch({key: None if it is None else _encoded(it) for key, it in changes.items()})
+        except KubeError as error:
+            self._copies = _applied(self._copies, {key: before.get(key) for key in changes})
+            self._refuse(error)
+        else:
+            self._is_refused = False
+
+    async def _patch(self, data: Mapping[str, str | None]) -> None:
+        """Write keys. If there is no ConfigMap, create it; others may create or delete it at the same time."""
+        for attempt in range(1, _TRIES + 1):
+            try:
+                if self._exists:
+                    patch = merge_patch({"data": data})
+                    await self._client.patch(LEDGERS, CONFIG_MAP, patch, namespace=self._namespace)
+                elif self._copies:
+                    await self._create()
+            except (AlreadyExists, NotFound) as error:
+                self._exists = isinstance(error, AlreadyExists)
+                if attempt == _TRIES:
+                    raise
+            else:
+                self._exists = self._exists or bool(self._copies)
+                return
+
+    async def _create(self) -> None:
+        """Create the ConfigMap with all copies of this controller: if somebody deleted it, all are lost."""
+        data = {key: _encoded(it) for key, it in (self._copies or {}).items()}
+        metadata = {"name": CONFIG_MAP, "namespace": self._namespace}
+        body: RawObject = {"apiVersion": LEDGERS.api_version, "kind": LEDGERS.kind, "metadata": metadata, "data": data}
+        await self._client.create(LEDGERS, body, namespace=self._namespace)
+
+    def _refuse(self, error: KubeError) -> None:
+        level = logging.DEBUG if self._is_refused else logging.WARNING
+        self._is_refused = True
+        log.log(level, "copies of cordon marks are not kept in ConfigMap %s/%s: %s", self._namespace, CONFIG_MAP, error)
+
+
+def _encoded(copy: CordonCopy) -> str:
+    return msgspec.json.encode(copy, order="sorted").decode()
+
+
+def _applied(copies: Mapping[str, CordonCopy], changes: Mapping[str, Any]) -> dict[str, CordonCopy]:
+    return {key: it for key, it in {**copies, **changes}.items() if it is not None}

@@ -1,0 +1,47 @@
+"""The memory limit of the container that this process runs in, by its control group: version 1 or 2.
+
+A group may use no more than any of its ancestors, so the smallest limit on the way up counts. In a container the root
+of the file system of control groups is the container's own group, or the path in `/proc/self/cgroup` leads nowhere:
+then the root is what counts.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+_UNLIMITED: Final = 1 << 60  # version 1 writes a huge number where there is no limit
+
+
+def memory_limit(*, proc: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """Return the limit in bytes; None without one, or where there are no control groups."""
+    try:
+        lines = proc.read_text().splitlines()
+    except OSError:
+        return None
+    limits = [limit for line in lines for limit in _limits(line, root)]
+    return min(limits, default=None)
+
+
+def _limits(line: str, root: Path) -> Iterator[int]:
+    _, controllers, path = (*line.split(":", 2), "", "")[:3]
+    folders: tuple[Path, ...]
+    if controllers == "":
+        folders, name = (root, root / "unified"), "memory.max"
+    elif "memory" in controllers.split(","):
+        folders, name = (root / "memory",), "memory.limit_in_bytes"
+    else:
+        return
+    relative = PurePosixPath(path.lstrip("/"))
+    for folder in folders:
+        for group in (relative, *relative.parents):
+            limit = _number(folder / group / name)
+            if limit is not None and limit < _UNLIMITED:
+                yield limit
+
+
+def _number(file: Path) -> int | None:
+    try:
+        text = file.read_text().strip()
+    except OSError:
+        return None
+    return int(text) if text.isascii() and text.isdigit() else None
