@@ -1,4 +1,4 @@
-"""What the server was asked about things around the pods: their DaemonSets, their namespaces, the node.
+"""What the server was asked about things around the pods: their DaemonSets, namespaces and volumes, the node.
 
 An answer is kept for as long as the drain lasts. A question that failed counts as answered with the failure, which
 holds up only the pods that it is about, and is asked again after a while.
@@ -11,9 +11,11 @@ from datetime import timedelta
 from haulout.core.backoff import Backoff
 from haulout.drain.selection import DaemonSetAnswer
 from haulout.drain.sorting import Question
+from haulout.drain.tolerations import Toleration
+from haulout.drain.volumes import PERSISTENT_VOLUMES
 from haulout.errors import ApiError, KubeError, NotFound
 from haulout.kube.client import Client
-from haulout.kube.objects import Node, Object
+from haulout.kube.objects import Base, Node, Object, Taint
 from haulout.kube.resources import NAMESPACES, NODES, Resource
 
 DAEMON_SETS = Resource("apps", "v1", "daemonsets", "DaemonSet", namespaced=True, model=Object)
@@ -23,12 +25,33 @@ _WITHIN = timedelta(seconds=10)
 _NODE_IS_FRESH = 60.0  # seconds
 
 
+class _PodSpec(Base, frozen=True):
+    tolerations: tuple[Toleration, ...] = ()
+
+
+class _Template(Base, frozen=True):
+    spec: _PodSpec = _PodSpec()
+
+
+class _DaemonSetSpec(Base, frozen=True):
+    template: _Template = _Template()
+
+
+class _DaemonSet(Object, frozen=True):
+    spec: _DaemonSetSpec = _DaemonSetSpec()
+
+
+_DAEMON_SETS = DAEMON_SETS.of(_DaemonSet)
+
+
 class Answers:
     """The answers of one drain."""
 
     def __init__(self, client: Client) -> None:
         self.daemon_sets: dict[str, DaemonSetAnswer] = {}
         self.namespaces: dict[str, Mapping[str, str] | str] = {}
+        self.claims: dict[str, str] = {}  # by PersistentVolume: namespace/name, empty if it has none or that is unknown
+        self.taints: tuple[Taint, ...] | str | None = None  # of the node, or why they are not known
         self._client = client
         self._clock = client.clock
         self._node: tuple[bool, float] | None = None  # and when that was, by the monotonic clock
@@ -46,6 +69,10 @@ class Answers:
     def wakes_at(self) -> float | None:
         """When the next question is to be repeated, by the monotonic clock."""
         return min((at for question, (_, at) in self._failures.items() if question not in self._asking), default=None)
+
+    def forget_node(self) -> None:
+        """Ask for the node anew when it is needed next: it was changed."""
+        self._node, self.taints = None, None
 
     def open(self, wanted: tuple[Question, ...]) -> list[Question]:
         """Return what is to be asked now: what is wanted, and what failed some time ago; each is then under way."""
@@ -88,27 +115,40 @@ class Answers:
                 self.daemon_sets[question.key] = await self._daemon_set(name, namespace)
             case "namespace":
                 self.namespaces[name] = (await self._client.get(NAMESPACES, name)).metadata.labels
+            case "volume":
+                self.claims[name] = await self._claim(name)
             case _:
-                self._node = await self._is_ready(name), self._clock.monotonic()
+                is_ready, self.taints = await self._look_at_node(name)
+                self._node = is_ready, self._clock.monotonic()
 
     async def _daemon_set(self, name: str, namespace: str) -> DaemonSetAnswer:
         try:
-            await self._client.get(DAEMON_SETS, name, namespace=namespace)
+            found = await self._client.get(_DAEMON_SETS, name, namespace=namespace)
         except NotFound as error:
             return DaemonSetAnswer(error.message, is_missing=True)
-        return DaemonSetAnswer()
+        return DaemonSetAnswer(tolerations=found.spec.template.spec.tolerations)
 
-    async def _is_ready(self, name: str) -> bool:
+    async def _claim(self, volume: str) -> str:
+        try:
+            return (await self._client.get(PERSISTENT_VOLUMES, volume)).claim
+        except NotFound:
+            return ""
+
+    async def _look_at_node(self, name: str) -> tuple[bool, tuple[Taint, ...]]:
+        """Return whether the node is ready, and its taints."""
         try:
             node: Node = await self._client.get(NODES, name)
         except NotFound:
-            return False
-        return any(it.type == "Ready" and it.status == "True" for it in node.status.conditions)
+            return False, ()
+        is_ready = any(it.type == "Ready" and it.status == "True" for it in node.status.conditions)
+        return is_ready, node.spec.taints
 
     def _fail(self, question: Question, problem: str) -> None:
         if question.kind == "daemonset":
             self.daemon_sets[question.key] = DaemonSetAnswer(problem)
         elif question.kind == "namespace":
             self.namespaces[question.key] = problem
+        elif question.kind == "volume":
+            self.claims[question.key] = ""
         else:
-            self._node = True, self._clock.monotonic()
+            self._node, self.taints = (True, self._clock.monotonic()), problem

@@ -60,6 +60,7 @@ class Kind(StrEnum):
     RULE = "DrainRule"
     COMPLETION = "Completion"
     RESPONDER = "EvictionResponder"
+    VOLUME = "VolumeDetach"
 
 
 PROGRESS = (Kind.MIGRATION, Kind.THROTTLING, Kind.COMPLETION, Kind.RESPONDER)
@@ -68,11 +69,11 @@ PROGRESS = (Kind.MIGRATION, Kind.THROTTLING, Kind.COMPLETION, Kind.RESPONDER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocker:
-    """What a pod waits for. `object` is to blame, `workload` is who owns the pod."""
+    """What a pod waits for, or the drain as a whole. `object` is to blame, `workload` is who owns the pod."""
 
     kind: Kind
-    pod: str  # namespace/name
-    uid: str
+    pod: str  # namespace/name; empty if it is not about a pod
+    uid: str  # of the pod, or of what is waited for
     object: str = ""  # such as `PodDisruptionBudget shop/cart`
     workload: str = ""  # such as `ReplicaSet shop/cart-5d9`
     reason: str  # a sentence without an end mark
@@ -85,11 +86,12 @@ class Blocker:
 
     def __str__(self) -> str:
         """Return it in one line."""
-        return f"{self.pod}: {self.reason}" + (f"; {self.advice}" if self.advice else "")
+        whose = f"{self.pod}: " if self.pod else ""
+        return whose + self.reason + (f"; {self.advice}" if self.advice else "")
 
 
 _NO_DELETION = 'cannot delete resource "pods"'  # in a refusal of RBAC
-_GRANT_DELETION = (
+GRANT_DELETION = (
     "the policy deletes pods, which whoever drains must be allowed to: an operator by `rbac.podDeletion` of the chart "
     "or `haulout manifests --allow-pod-deletion`"
 )
@@ -166,9 +168,11 @@ def unknown(pod: Pod, problem: str) -> Blocker:
     return _blocker(Kind.API, pod, reason=f"cannot tell what may be done with it: {problem}")
 
 
-def running(pod: Pod, rule: str, *, object: str = "") -> Blocker:  # noqa: A002 - the field's name
-    """Return what is waited for when a rule lets a pod finish by itself."""
+def running(pod: Pod, rule: str, *, object: str = "", until: datetime | None = None) -> Blocker:  # noqa: A002 - the field's name
+    """Return what is waited for when a rule lets a pod finish by itself, at most until it is evicted."""
     reason = f"{rule} lets it run until it has finished by itself"
+    if until is not None:
+        reason += f"; if it has not by {until:%Y-%m-%d %H:%M:%S} UTC, it is evicted"
     return _blocker(Kind.COMPLETION, pod, object=object, reason=reason)
 
 
@@ -254,7 +258,7 @@ def _by_server(pod: Pod, error: ApiError) -> Blocker:
             Kind.PERMISSION,
             pod,
             reason=f"not allowed: {error.message}",
-            advice=_GRANT_DELETION if is_deletion else "`haulout cluster-info` shows what is missing",
+            advice=GRANT_DELETION if is_deletion else "`haulout cluster-info` shows what is missing",
         )
     return _blocker(Kind.API, pod, reason=error.message)
 

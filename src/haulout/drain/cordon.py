@@ -19,8 +19,9 @@ cordon it again, and it is schedulable after the last of them has left.
 People edit annotations. Every write of the mark writes the same text into a second annotation, the backup. If the mark
 was removed, emptied or overwritten, the backup counts, as long as the node is still cordoned. What is missing in
 `before` of things that an owner has requested is ours, not how the node was before. So is the cordon of a node that has
-neither annotation and is tainted for a NodeMaintenance. An owner that keeps a copy of its own passes it as `before`,
-for a node that has lost both annotations.
+neither annotation and is tainted for a NodeMaintenance. For a node that has lost both annotations there is a third copy
+outside the node: in the status of a NodeMaintenance, whose controller passes it as `before`, or in a ConfigMap
+(`haulout.budget.cordon_copies`), whose controllers pass it as `copy`. `cordon_of` has the order of precedence.
 
 A mark without a backup is one of an earlier version: it counts as it is.
 """
@@ -77,11 +78,37 @@ class Cordon(Base, frozen=True):
     before: Before = Before()
 
 
-def cordon_of(node: Node) -> Cordon | None:
+class _Fields(Base, frozen=True):
+    """Which fields of `before` a mark has."""
+
+    before: dict[str, msgspec.Raw] = msgspec.field(default_factory=dict)
+
+
+def cordon_of(node: Node, copy: Cordon | None = None) -> Cordon | None:
     """Return who keeps a node cordoned, and how it was before; None if nobody does. Raise `BadMark` if nobody knows.
 
-    The mark counts, or else the backup.
+    The mark counts, or else the backup, or else `copy`, which is kept outside the node. Owners that only the copy knows
+    were removed from the mark. If they held the node before all others, the copy tells whether it was cordoned before:
+    the others took their cordon for a person's.
     """
+    if copy is None:
+        return _marked(node)
+    try:
+        mark = _marked(node)
+    except BadMark:
+        mark = None
+    if mark is None:
+        was_cordoned = copy.before.unschedulable and node.spec.unschedulable
+        return Cordon(owners=copy.owners, before=_as_before(copy.before, unschedulable=was_cordoned))
+    before = _filled(mark.before, copy.before)
+    removed = [hold.since for name, hold in copy.owners.items() if name not in mark.owners]
+    if removed and min(removed) < min(it.since for it in mark.owners.values()):
+        before = _as_before(before, unschedulable=copy.before.unschedulable)
+    return Cordon(owners={**copy.owners, **mark.owners}, before=before)
+
+
+def _marked(node: Node) -> Cordon | None:
+    """Return what the annotations of a node say: the mark, or else the backup."""
     annotations = node.metadata.annotations
     if MARK not in annotations and BACKUP not in annotations:
         return None
@@ -93,7 +120,10 @@ def cordon_of(node: Node) -> Cordon | None:
             problem = f"annotation {MARK} of node {node.name} is not what was written there ({error})"
             raise BadMark(f"{problem}; remove it, and uncordon the node by hand when its maintenance is over") from None
     backup = _backup(node)
-    mark = _merged(mark, backup) if mark and backup else mark or backup
+    if mark and backup:
+        mark = _merged(mark, backup, tells_cordon=_tells_cordon(annotations.get(MARK)))
+    else:
+        mark = mark or backup
     if mark is None or node.spec.unschedulable:
         return mark
     return msgspec.structs.replace(mark, before=_as_before(mark.before, unschedulable=False))
@@ -113,20 +143,24 @@ def acquire(
     With `adopting`, what `owner` wishes and is there already was done in its name by somebody who leaves no mark: it
     goes when `owner` goes. `before` is the owner's copy of how the node was; it counts if the node does not say that.
     """
-    mark = _mark(node, before) or Cordon(before=_unmarked(node, wishes, adopting=adopting))
+    mark = cordon_of(node, None if before is None else Cordon(before=before)) or Cordon(
+        before=_unmarked(node, wishes, adopting=adopting)
+    )
     known = mark.owners.get(owner)
     hold = Hold(since=now if known is None else known.since, wishes=wishes)
     grown = Cordon(owners={**mark.owners, owner: hold}, before=_completed(mark, node, wishes))
     return _change(node, grown)
 
 
-def release(node: Node, owner: str, *, wishes: Wishes = NOTHING, before: Before | None = None) -> RawObject | None:
+def release(
+    node: Node, owner: str, *, wishes: Wishes = NOTHING, before: Before | None = None, others: Mapping[str, Hold] = {}
+) -> RawObject | None:
     """Return the change that takes `owner` from those who keep the node cordoned; the last one restores the node.
 
     With `before`, somebody has removed `owner` from the mark: then this is how the node was, as far as the mark does
-    not say it, and `wishes` is what `owner` has put there.
+    not say it, `wishes` is what `owner` has put there, and `others` are owners that may have been removed, too.
     """
-    mark = _mark(node, before)
+    mark = cordon_of(node, None if before is None else Cordon(owners=dict(others), before=before))
     if mark is None or (before is None and owner not in mark.owners):
         return None
     hold = mark.owners.get(owner) or Hold(since=_EPOCH)
@@ -136,12 +170,14 @@ def release(node: Node, owner: str, *, wishes: Wishes = NOTHING, before: Before 
     return _change(node, Cordon(owners=left, before=_completed(held, node, NOTHING)), let_go=let_go)
 
 
-def repaired(node: Node, owners: Collection[str]) -> RawObject | None:
+def repaired(node: Node, owners: Collection[str], *, copy: Cordon | None = None) -> RawObject | None:
     """Return the change that writes mark and backup of a cordoned node again, where one was lost or edited.
 
-    None: nothing is lost, or the node is schedulable, or none of `owners` has a part in its cordon.
+    Of `copy`, only `owners` count. None: nothing is lost, or the node is schedulable, or none of `owners` has a part in
+    its cordon.
     """
-    mark = cordon_of(node)
+    holds = {} if copy is None else {name: hold for name, hold in copy.owners.items() if name in owners}
+    mark = cordon_of(node, Cordon(owners=holds, before=copy.before) if copy is not None and holds else None)
     if mark is None or not node.spec.unschedulable or mark.owners.keys().isdisjoint(owners):
         return None
     return _change(node, mark)
@@ -163,16 +199,26 @@ def tampering(node: Node, wishes: Wishes) -> list[str]:
     return found + [f"label {key} was changed" for key, value in wishes.labels.items() if labels.get(key) != value]
 
 
-def _merged(mark: Cordon, backup: Cordon) -> Cordon:
+def _merged(mark: Cordon, backup: Cordon, *, tells_cordon: bool) -> Cordon:
     """Return a mark completed by its backup, if that is about the same hold of the node.
 
     Both are always written together, and taints and labels of before never change while a node is held: an owner that
-    is missing, and another taint or label, was edited by somebody. That the node was cordoned before may be edited.
+    is missing, and another taint or label, was edited by somebody. Whether the node was cordoned before may be edited,
+    but not left out: a person's cordon stays unless the mark says that there was none.
     """
     if not any(name in mark.owners and mark.owners[name].since == hold.since for name, hold in backup.owners.items()):
         return mark  # an earlier version has written this mark, and left a backup of another time
-    before = _filled(_as_before(backup.before, unschedulable=mark.before.unschedulable), mark.before)
+    was_cordoned = mark.before.unschedulable if tells_cordon else backup.before.unschedulable
+    before = _filled(_as_before(backup.before, unschedulable=was_cordoned), mark.before)
     return Cordon(owners={**backup.owners, **mark.owners}, before=before)
+
+
+def _tells_cordon(raw: str | None) -> bool:
+    """Return whether a mark has the field that tells whether the node was cordoned before; we never omit it."""
+    try:
+        return "unschedulable" in msgspec.json.decode(raw or "", type=_Fields).before
+    except (msgspec.ValidationError, msgspec.DecodeError):
+        return False
 
 
 def _filled(before: Before, more: Before) -> Before:
@@ -195,19 +241,6 @@ def damage(node: Node) -> str:
 def has_drain_taint(node: Node) -> bool:
     """Tell whether a node has the taint of NodeMaintenances."""
     return any((it.key, it.effect) == (DRAIN_TAINT.key, DRAIN_TAINT.effect) for it in node.spec.taints)
-
-
-def _mark(node: Node, before: Before | None) -> Cordon | None:
-    """Return the mark, completed by the copy of an owner; if it is lost, one without owners that says the same."""
-    if before is None:
-        return cordon_of(node)
-    try:
-        mark = cordon_of(node)
-    except BadMark:
-        mark = None
-    if mark is None:
-        return Cordon(before=_as_before(before, unschedulable=before.unschedulable and node.spec.unschedulable))
-    return msgspec.structs.replace(mark, before=_filled(mark.before, before))
 
 
 def _decoded(raw: str | None) -> Cordon | None:

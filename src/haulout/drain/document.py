@@ -86,6 +86,8 @@ def _policy(section: "_Section", base: Policy) -> Policy:
         timeout=section.get("timeout", _limit, base.timeout),
         eviction_timeout=section.get("evictionTimeout", _limit, base.eviction_timeout),
         deletion_timeout=section.get("deletionTimeout", _limit, base.deletion_timeout),
+        wait_completed_timeout=section.get("waitCompletedTimeout", _limit, base.wait_completed_timeout),
+        volume_detach_timeout=section.get("volumeDetachTimeout", _limit, base.volume_detach_timeout),
         force_delete=section.get("forceDelete", _flag, base.force_delete),
         disable_eviction=section.get("disableEviction", _flag, base.disable_eviction),
         eviction_requests=section.get("evictionRequests", _flag, base.eviction_requests),
@@ -118,6 +120,7 @@ def _rule(section: "_Section") -> Rule:
         grace_period=section.get("gracePeriod", _span, None),
         eviction_timeout=section.get("evictionTimeout", _limit, None),
         deletion_timeout=section.get("deletionTimeout", _limit, None),
+        wait_completed_timeout=section.get("waitCompletedTimeout", _limit, None),
     )
     section.close()
     return rule

@@ -15,7 +15,8 @@ than all else about one of them.
 - It asks pods the way that `haulout.drain.ways` says, and leaves none of its EvictionRequests behind.
 - `change` gives it another policy and `stop` ends it, at any time: nothing is sent after that, and `run` returns as
   soon as the requests under way are answered. Cancelling the task of `run` does not even wait for these.
-- One that is made `waiting` looks and reports, and touches nothing until `begin`. One that is `lasting` goes on after
+- One that is made `waiting` looks and reports, and touches nothing until `begin`; `taints` are those that the node gets
+  until then, which decide whether pods of DaemonSets leave. One that is `lasting` goes on after
   the node is empty, and makes those leave that come later: `outcome` tells whether the node is empty right now.
 - All its tasks end with `run`. What a successor needs to go on is in `Progress.checkpoint`.
 - `on_asked` hears of each pod that is asked to leave, told to, or ended: once of each, however many tries it takes.
@@ -46,10 +47,11 @@ from haulout.drain.progress import Ending, Outcome, Progress, State
 from haulout.drain.requests import Lane, is_gone
 from haulout.drain.selection import aggregate
 from haulout.drain.sorting import Question
+from haulout.drain.volume_watch import VolumeAttachments
 from haulout.drain.ways import Way
 from haulout.errors import ApiError, KubeError
 from haulout.kube.client import Client
-from haulout.kube.objects import Pod
+from haulout.kube.objects import Pod, Taint
 from haulout.kube.resources import PODS
 
 _RETRY = Backoff(first=timedelta(seconds=5), factor=1.5, limit=timedelta(seconds=30), jitter=0.2)
@@ -77,6 +79,8 @@ class Drain:
         checkpoint: Checkpoint | None = None,
         waiting: bool = False,
         lasting: bool = False,
+        taints: tuple[Taint, ...] = (),
+        volumes: VolumeAttachments | None = None,
         owner: Owner | None = None,
         on_progress: Callable[[Progress], object] | None = None,
         on_asked: Callable[[Pod, Rung], object] | None = None,
@@ -110,6 +114,10 @@ class Drain:
         self.outcome: Outcome | None = None
         self._is_waiting = waiting
         self._is_lasting = lasting
+        self._volumes = VolumeAttachments(client) if volumes is None else volumes
+        self._owns_volumes = volumes is None
+        self._leave_volumes: Callable[[], None] | None = None
+        self._taints = taints  # that the node gets before the drain begins
         self._tasks: set[asyncio.Task[None]] = set()
         self._group: asyncio.TaskGroup | None = None
         self._is_synced = False
@@ -132,6 +140,7 @@ class Drain:
         """Let pods leave from now on, if it waited with that."""
         if self._is_waiting:
             self._is_waiting = False
+            self._answers.forget_node()
             self._memory = self._first_memory()  # what was noted down while it waited does not count
             self._bell.set()
 
@@ -167,11 +176,14 @@ class Drain:
                 self._start(self._follow())
                 self._start(self._first_look())
                 self._start(self._requests.run())
+                if self._owns_volumes:
+                    self._start(self._volumes.run())
                 try:
                     with self._presence.following():
                         return await self._drain(group)
                 finally:
                     self._openings.close()
+                    self._follow_volumes(is_needed=False)
                     for task in self._tasks:
                         task.cancel()
         except BaseExceptionGroup as failures:
@@ -188,6 +200,7 @@ class Drain:
             self._report(plan.progress if self.outcome is None else self.outcome.progress)
             if plan.needs_evictions:
                 self._requests.want()
+            self._follow_volumes(is_needed=plan.needs_volumes)
             if self._is_stopping:
                 return await self._cleared(await self._stopped())
             if self.outcome is not None and not (self._is_lasting and self.outcome.is_drained):
@@ -215,14 +228,31 @@ class Drain:
             daemon_sets=self._answers.daemon_sets,
             namespaces=self._answers.namespaces,
             node_ready=self._answers.node_ready,
+            taints=self._node_taints(),
             evictions=self._requests.seen(pods),
+            attachments=None if self._leave_volumes is None else self._volumes.on(self.node),
+            attachments_problem=self._volumes.problem,
+            claims=self._answers.claims,
             trouble=self._source.trouble or self._list_problem,
         )
         if self.outcome is not None:
             return self._decided_anew(view)
         now = self._now()
-        plan = decide(view, self._memory, self._policy, now=now)
-        return _only_looking(plan) if self._is_waiting else plan
+        if self._is_waiting:
+            return _only_looking(decide(view, self._memory, self._policy.without_completion_limits, now=now))
+        return decide(view, self._memory, self._policy, now=now)
+
+    def _follow_volumes(self, *, is_needed: bool) -> None:
+        """Have VolumeAttachments followed while they count."""
+        if is_needed and self._leave_volumes is None:
+            self._leave_volumes = self._volumes.join(self.node, changed=self._bell.set)
+        elif not is_needed and self._leave_volumes is not None:
+            self._leave_volumes()
+            self._leave_volumes = None
+
+    def _node_taints(self) -> tuple[Taint, ...] | str | None:
+        known = self._answers.taints
+        return (*known, *self._taints) if self._is_waiting and isinstance(known, tuple) else known
 
     def _decided_anew(self, view: View) -> Plan:
         """Decide about a node that was empty: for pods that came since, the time that the drain may take begins now."""
@@ -462,5 +492,5 @@ def _only_looking(plan: Plan) -> Plan:
     """Return how things stand before the drain begins: nothing is done, and nothing has ended."""
     queued = {"state": State.QUEUED, "words": _WAITS, "since": None, "next_at": None}
     pods = tuple(msgspec.structs.replace(pod, **queued) for pod in plan.progress.pods)
-    progress = replace(plan.progress, pods=pods, deadline=None)
+    progress = replace(plan.progress, pods=pods, deadline=None, volumes=(), volumes_until=None)
     return Plan(memory=plan.memory, progress=progress, questions=plan.questions)

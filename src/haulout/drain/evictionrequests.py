@@ -41,6 +41,7 @@ _LABEL_VALUE = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _LONGEST_BASE = 200  # of a name, to which some letters are added
 _BACKOFF = Backoff(first=timedelta(seconds=2), limit=timedelta(minutes=1), jitter=0.2)
 _SETTLED_WITHIN = timedelta(seconds=10)
+_WITHDRAWN_AT_ONCE = 10  # requests
 _FINAL = (BadRequest, Forbidden, NotFound, Invalid)  # answers that would be the same the next time
 
 
@@ -281,7 +282,7 @@ class EvictionRequests:
 
 async def withdraw(client: Client, owner: Owner) -> str:
     """Clear away what drains of this owner asked for and nobody goes on with; return what is left, if anything."""
-    requests = EvictionRequests(client, owner, gate=asyncio.Semaphore(10), changed=lambda: None)
+    requests = EvictionRequests(client, owner, gate=asyncio.Semaphore(_WITHDRAWN_AT_ONCE), changed=lambda: None)
     requests.want()
     async with asyncio.TaskGroup() as group:
         following = group.create_task(requests.run())

@@ -25,9 +25,10 @@ from haulout.drain.pool import PodPool
 from haulout.drain.progress import Outcome, Progress
 from haulout.drain.requests import Lane
 from haulout.drain.tallies import Meter, Observed
+from haulout.drain.volume_watch import VolumeAttachments
 from haulout.errors import HauloutError, LeadershipLost
 from haulout.kube.client import Client
-from haulout.kube.objects import Node, Pod
+from haulout.kube.objects import Node, Pod, Taint
 
 log = logging.getLogger(__name__)
 
@@ -83,21 +84,18 @@ class Drains:
         self._group: asyncio.TaskGroup | None = None
         self._pool: PodPool | None = None
         self._pooling: asyncio.Task[None] | None = None
+        self._volumes = VolumeAttachments(client)
 
     async def run(self) -> None:
-        """Let drains run, until cancelled."""
+        """Let drains run, until cancelled: with the group, all drains and the pool are."""
         async with asyncio.TaskGroup() as group:
             self._group = group
+            group.create_task(self._volumes.run(), name="volume attachments")
             try:
                 await asyncio.Event().wait()
             finally:
                 self._group = None
-                for running in self._running.values():
-                    if running.task is not None:
-                        running.task.cancel()
                 self._running.clear()
-                if self._pooling is not None:
-                    self._pooling.cancel()
 
     def start(
         self,
@@ -109,8 +107,12 @@ class Drains:
         checkpoint: Checkpoint | None = None,
         waiting: bool = False,
         lasting: bool = False,
+        taints: tuple[Taint, ...] = (),
     ) -> None:
-        """Drain a node, by the rules of its Machine, too; `waiting` looks, and lets no pod leave before `begin`."""
+        """Drain a node, by the rules of its Machine, too; `waiting` looks, and lets no pod leave before `begin`.
+
+        `taints` are those that the node gets before that.
+        """
         if self._group is None:
             raise RuntimeError("drains start only while they run")
         policy = honoured(policy, node)
@@ -124,6 +126,8 @@ class Drains:
             checkpoint=checkpoint,
             waiting=waiting,
             lasting=lasting,
+            taints=taints,
+            volumes=self._volumes,
             owner=owner,
             on_progress=lambda progress: self._note(key, running, progress),
             on_asked=None if self._asked is None else partial(self._asked, key),

@@ -82,10 +82,21 @@ def ladder(limits: Limits, *, since: datetime, deadline: datetime | None, told: 
     return Ladder(evict_at=since, delete_at=_delete_at(limits, since, deadline))
 
 
+def completion_deadline(
+    limits: Limits, timeout: timedelta, *, started: datetime, deadline: datetime | None
+) -> datetime:
+    """Return until when a pod may run to completion in a drain that began at `started`, before it is evicted."""
+    return _with_grace(started + timeout, limits, since=started, deadline=deadline)
+
+
 def _delete_at(limits: Limits, since: datetime, deadline: datetime | None) -> datetime | None:
     if limits.eviction_timeout is None:
         return None
-    at = since + limits.eviction_timeout
+    return _with_grace(since + limits.eviction_timeout, limits, since=since, deadline=deadline)
+
+
+def _with_grace(at: datetime, limits: Limits, *, since: datetime, deadline: datetime | None) -> datetime:
+    """Return `at`, or so much earlier that the pod's grace period fits before the deadline."""
     if deadline is not None:
         at = min(at, deadline - limits.grace - ROOM_TO_END)
     return max(at, since)

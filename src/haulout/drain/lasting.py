@@ -6,6 +6,7 @@ from haulout.drain import words
 from haulout.drain.progress import Progress
 
 BLOCKED_AFTER = timedelta(seconds=30)  # for all who drain, and for what the dashboard calls blocked
+STALLED_AFTER = timedelta(minutes=30)  # a person must act: as long as the alert HauloutDrainBlocked waits
 _MOST = 2  # things that are named
 
 

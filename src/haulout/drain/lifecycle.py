@@ -16,7 +16,7 @@ from enum import StrEnum
 from haulout.kube.objects import Condition, Node, RawObject
 from haulout.kube.timestamps import whole_seconds
 
-_OURS = "Haulout: "
+OURS = "Haulout: "
 
 
 class NodeCondition(StrEnum):
@@ -71,7 +71,7 @@ def published(node: Node, stage: Stage, what: str, *, now: datetime) -> RawObjec
 def _is_due(found: Condition | None, *, is_true: bool) -> bool:
     if found is None:
         return is_true
-    return found.message.startswith(_OURS) and found.status != str(is_true)
+    return found.message.startswith(OURS) and found.status != str(is_true)
 
 
 def _condition(kind: NodeCondition, stage: Stage, what: str, now: datetime) -> RawObject:
@@ -79,6 +79,6 @@ def _condition(kind: NodeCondition, stage: Stage, what: str, now: datetime) -> R
         "type": str(kind),
         "status": str(kind in _TRUE[stage]),
         "reason": _REASONS[stage],
-        "message": f"{_OURS}{what}",
+        "message": f"{OURS}{what}",
         "lastTransitionTime": whole_seconds(now),
     }

@@ -30,9 +30,10 @@ class Checkpoint:
     """What a successor needs to go on where a drain stood."""
 
     started: datetime
-    since: Mapping[str, datetime] = field(default_factory=dict)  # by uid: when its turn to leave came
+    since: Mapping[str, datetime] = field(default_factory=dict)  # by uid: when its turn to leave or be detached came
     gone: int = 0
     percent: int = 0
+    is_drained: bool = False  # the node was empty: its volumes are not waited for again
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +91,19 @@ class Memory:
     percent: int = 0
     verified_at: datetime | None = None  # when a list last confirmed what is there
     verifications: int = 0  # in a row, that changed nothing
+    detaching_since: datetime | None = None  # when the drain began to wait for volumes
+    is_detached: bool = False  # nobody waits for volumes any more
+    left_attached: str = ""  # what is to be said of volumes that were given up
 
     @classmethod
     def resume(cls, checkpoint: Checkpoint) -> "Memory":
         """Return the memory of one who goes on from there."""
-        return cls(started=checkpoint.started, inherited=checkpoint, percent=checkpoint.percent)
+        return cls(
+            started=checkpoint.started,
+            inherited=checkpoint,
+            percent=checkpoint.percent,
+            is_detached=checkpoint.is_drained,
+        )
 
     @property
     def asking(self) -> int:
@@ -123,6 +132,7 @@ class Memory:
             traces={uid: it.shifted(by, is_inherited=uid in inherited) for uid, it in self.traces.items()},
             paces={name: replace(it, next_at=it.next_at + by) for name, it in self.paces.items()},
             verified_at=_later(self.verified_at, by),
+            detaching_since=_later(self.detaching_since, by),
         )
 
     def having(self, changed: Mapping[str, Trace]) -> "Memory":
@@ -197,6 +207,13 @@ class Memory:
         """Return it after a list confirmed what is there."""
         sure = {uid: replace(it, is_doubtful=False) for uid, it in self.traces.items() if it.is_doubtful}
         return replace(self.having(sure), verified_at=at, verifications=self.verifications + 1)
+
+    def without_volumes(self) -> "Memory":
+        """Return it after pods came to a node whose volumes were waited for: that begins anew when they have left."""
+        inherited = self.inherited
+        if inherited is not None:
+            inherited = replace(inherited, since={uid: at for uid, at in inherited.since.items() if uid in self.traces})
+        return replace(self, inherited=inherited, detaching_since=None, is_detached=False, left_attached="")
 
     def _first_trace(self, pod: Pod, *, now: datetime) -> Trace:
         owner = owner_of(pod)

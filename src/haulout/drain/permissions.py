@@ -33,7 +33,10 @@ def _needed(policy: Policy | None) -> Iterator[Permission]:
         verbs = (*_FOLLOW, "create", "patch", "delete")
         yield Permission(verbs, group, "evictionrequests", None, "ask for evictions")
         yield Permission(_FOLLOW, group, "evictions", None, "see how these go")
-    if policy is None or not policy.filters.spare_daemonsets:
+    if policy is None or policy.order.daemon_sets_last or not policy.filters.spare_daemonsets:
         yield Permission(("get",), "apps", "daemonsets", None, "tell pods of DaemonSets")
+    if policy is None or policy.volume_detach_timeout is not None:
+        yield Permission(_FOLLOW, "storage.k8s.io", "volumeattachments", None, "see attached volumes")
+        yield Permission(("get",), "", "persistentvolumes", None, "tell whose volumes these are")
     if policy is None or policy.asks_for_namespaces:
         yield Permission(("get",), "", "namespaces", None, "see namespaces")

@@ -6,13 +6,15 @@
     plan.questions    what must be asked before some pod can be judged
     plan.verifies     list the node's pods, for the copy that was decided on may have missed something
     plan.wakes_at     when to decide again if nothing happens before
+    plan.needs_volumes  VolumeAttachments count now
     plan.ending       a verdict, if it is over: `DRAINED` is yet to be confirmed by a list
 
 It does no input or output and keeps nothing; the executor (`haulout.drain.engine`) decides nothing.
 
 The steps: judge each pod (kubectl's filters, then the first matching rule); if the policy forbids the drain, say so
 before any pod is touched; find the wave whose turn it is; find for each of its pods the rung of its ladder; ask as many
-as may be asked at once, the one that waited longest first.
+as may be asked at once, the one that waited longest first. When no pod is left, wait until volumes are detached, if the
+policy says so; pods of DaemonSets that leave last do so after that, for one of them may be needed to detach.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,22 +24,26 @@ from functools import lru_cache
 
 import msgspec
 
-from haulout.drain import blockers, sorting, ways
+from haulout.core import duration
+from haulout.drain import blockers, sorting, volumes, ways
 from haulout.drain.blockers import Kind
-from haulout.drain.ladder import Ladder, Rung, Told, ladder
+from haulout.drain.ladder import ROOM_TO_END, Ladder, Rung, Told, ladder
 from haulout.drain.memory import Memory, Pace, Trace, pace_of
 from haulout.drain.policy import Policy
 from haulout.drain.progress import Ending, PodProgress, Progress, Standing, State
 from haulout.drain.selection import DaemonSetAnswer
-from haulout.drain.sorting import Question, Sorted, Traveller
+from haulout.drain.sorting import Question, Sorted, Traveller, leaves_last
+from haulout.drain.volumes import VolumeAttachment
 from haulout.drain.ways import Chore, Course, Evictions, Way
-from haulout.kube.objects import Pod
+from haulout.drain.words import some
+from haulout.kube.objects import Pod, Taint
 
 # A pod whose time to end is up should be gone by then: if the copy still shows it, the copy may be wrong.
 _DOUBT_AFTER = timedelta(seconds=5)
 # The same for a pod that was told to go, but is not shown as going.
 _DOUBT_UNTOLD_AFTER = timedelta(seconds=10)
 _CUT_OFF = timedelta(seconds=1)  # Kubernetes writes instants without the fraction of their second
+_NAMED = 5  # volumes
 _MOST_UNCONFIRMED = 99  # percent, until a list has shown that nothing is left
 _VERIFY_FIRST, _VERIFY_LATEST = timedelta(seconds=5), timedelta(minutes=1)
 
@@ -50,8 +56,12 @@ class View:
     pods: Sequence[Pod]
     daemon_sets: Mapping[str, DaemonSetAnswer] = field(default_factory=dict)  # by namespace/name
     namespaces: Mapping[str, Mapping[str, str] | str] = field(default_factory=dict)  # labels, or why they are not known
-    node_ready: bool | None = None  # None: not asked yet
+    node_ready: bool | None = None  # None: not asked of late
+    taints: tuple[Taint, ...] | str | None = None  # of the node, or why they are not known; None: not asked yet
     evictions: Evictions = ways.UNKNOWN
+    attachments: tuple[VolumeAttachment, ...] | None = None  # of the node; None: not known
+    attachments_problem: str = ""  # why not
+    claims: Mapping[str, str] = field(default_factory=dict)  # by PersistentVolume: its claim, empty if none is known
     trouble: str = ""
 
 
@@ -75,6 +85,7 @@ class Plan:
     actions: tuple[Action, ...] = ()
     chores: tuple[Chore, ...] = ()
     needs_evictions: bool = False  # what is known of EvictionRequests counts
+    needs_volumes: bool = False  # what is known of VolumeAttachments counts
     questions: tuple[Question, ...] = ()
     verifies: bool = False
     wakes_at: datetime | None = None
@@ -85,7 +96,15 @@ class Plan:
 def decide(view: View, memory: Memory, policy: Policy, *, now: datetime) -> Plan:
     """Return what to do about the pods in `view`."""
     memory = memory.seeing(view.pods, now=now)
-    found = sorting.sort(view.pods, memory, policy, daemon_sets=view.daemon_sets, namespaces=view.namespaces, now=now)
+    found = sorting.sort(
+        view.pods,
+        memory,
+        policy,
+        daemon_sets=view.daemon_sets,
+        namespaces=view.namespaces,
+        taints=view.taints,
+        now=now,
+    )
     draft = _Draft(view, memory, policy, found, now)
     return draft.plan()
 
@@ -106,28 +125,112 @@ class _Draft:
         self.asks_for_node = False
         self.candidates: list[tuple[datetime, Action]] = []  # with when they were asked the last time
         self.rows: list[PodProgress] = []
+        self.waits_for_volumes = self.needs_volumes = False
+        self.volumes: tuple[Standing, ...] = ()
+        self.volumes_until: datetime | None = None
+        self.volume_questions: tuple[Question, ...] = ()
 
     def plan(self) -> Plan:
         """Return the decision."""
         if not self.memory.begun and self._is_forbidden():
             self._look_at_refused()
             return self._end(Ending.REFUSED)
-        if self.deadline is not None and self.now >= self.deadline:
+        if self.deadline is not None and self.now >= self.deadline and not self._has_only_volumes_left():
             self._look_at_all()
             return self._end(Ending.TIMED_OUT)
         if not self.memory.begun and self.found.questions:
             return self._finished(questions=self.found.questions)
         self.memory = replace(self.memory, begun=True)
+        self._look_at_volumes()
         self._take_turns()
         self._look_at_all()
-        if not self.found.travellers and not self.found.questions:
+        if not self.found.travellers and not self.found.questions and not self.waits_for_volumes:
             return self._end(Ending.REFUSED if self.found.refused else Ending.DRAINED)
-        questions = self.found.questions + ((Question("node", self.view.node),) if self.asks_for_node else ())
+        questions = self.found.questions + self.volume_questions
+        questions += (Question("node", self.view.node),) if self.asks_for_node else ()
         plan = self._finished(questions=questions, actions=self._chosen(), verifies=self._verifies())
         return replace(plan, chores=self._chores())
 
     def _is_forbidden(self) -> bool:
         return bool(self.found.refused) and not self.found.questions
+
+    # Volumes of pods that have left
+
+    def _has_only_volumes_left(self) -> bool:
+        """Tell whether all pods left in time, and no more than volumes were waited for since."""
+        pods = self.found.travellers or self.found.refused or self.found.questions
+        return not pods and self.memory.detaching_since is not None
+
+    def _look_at_volumes(self) -> None:
+        """Find out whether the drain waits for volumes: from when no pod is left but daemons that leave last."""
+        limit, memory = self.policy.volume_detach_timeout, self.memory
+        last = [it for it in self.found.travellers if leaves_last(it.pod, self.policy)]
+        has_more = len(last) < len(self.found.travellers) or self.found.questions or self.found.refused
+        if has_more and (memory.detaching_since or memory.is_detached):
+            self.memory = memory.without_volumes()
+        if limit is None or has_more or memory.is_detached:
+            return
+        self.needs_volumes = True
+        awaited = self._attached()
+        since = self._detaching_since(awaited or ())
+        until = self._detached_by(since + limit, last)
+        self.memory = replace(memory, detaching_since=since, left_attached="")
+        if awaited == ():
+            pass
+        elif self.now < until:
+            self._wait_for_volumes(awaited, since=since, until=until)
+        else:
+            self.memory = replace(self.memory, left_attached=self._given_up(awaited, self.now - since))
+        if not last and not self.waits_for_volumes:
+            self.memory = replace(self.memory, is_detached=True)
+
+    def _attached(self) -> tuple[VolumeAttachment, ...] | None:
+        """Return what is attached to the node and used by no pod there; None if that is not known."""
+        if self.view.attachments is None:
+            return None
+        used = set(volumes.claims_in_use(self.view.pods))
+        found = [it for it in self.view.attachments if it.status.attached]
+        return tuple(it for it in found if not self._claim(it) or self._claim(it) not in used)
+
+    def _claim(self, it: VolumeAttachment) -> str:
+        return self.view.claims.get(it.volume, "")
+
+    def _detaching_since(self, awaited: tuple[VolumeAttachment, ...]) -> datetime:
+        """Return since when volumes are waited for: be it by a predecessor, for one that is still attached."""
+        inherited = {} if self.memory.inherited is None else self.memory.inherited.since
+        return min([self.memory.detaching_since or self.now, *(inherited.get(it.uid, self.now) for it in awaited)])
+
+    def _detached_by(self, until: datetime, last: Sequence[Traveller]) -> datetime:
+        """Return until when volumes are waited for: so that daemons have the time to leave before the deadline."""
+        if self.deadline is None:
+            return until
+        graces = [self.policy.limits_for(it.pod, it.rule).grace + ROOM_TO_END for it in last]
+        return min(until, self.deadline - max(graces, default=timedelta()))
+
+    def _wait_for_volumes(
+        self, awaited: tuple[VolumeAttachment, ...] | None, *, since: datetime, until: datetime
+    ) -> None:
+        self.waits_for_volumes, self.volumes_until = True, until
+        self._wake(until)
+        then = f"this is waited for until {until:%Y-%m-%d %H:%M:%S} UTC"
+        if awaited is not None:
+            found = [volumes.attached(it, self._claim(it), until=then) for it in awaited]
+            unknown = [it.volume for it in awaited if it.volume and it.volume not in self.view.claims]
+            self.volume_questions = tuple(Question("volume", name) for name in unknown)
+        elif self.view.attachments_problem:
+            found = [volumes.unknown(self.view.node, self.view.attachments_problem, until=then)]
+        else:
+            found = []
+        self.volumes = tuple(Standing(blocker, since) for blocker in found)
+
+    def _given_up(self, awaited: tuple[VolumeAttachment, ...] | None, after: timedelta) -> str:
+        """Return what is said of volumes that the drain does not wait for any longer."""
+        waited = duration.format(timedelta(seconds=round(after.total_seconds())))
+        if awaited is None:
+            problem = self.view.attachments_problem or "the server does not answer"
+            return f"whether volumes are still attached could not be found out within {waited}: {problem}"
+        names = some((volumes.described(it, self._claim(it)) for it in awaited), most=_NAMED)
+        return f"still attached after {waited}: {names}"
 
     # Whose turn it is
 
@@ -142,6 +245,8 @@ class _Draft:
         self.memory = self.memory.having(changed)
 
     def _has_turn(self, it: Traveller) -> bool:
+        if self.waits_for_volumes and leaves_last(it.pod, self.policy):
+            return False
         return it.place <= self.found.current and it.blocker is None
 
     # How it stands with each pod
@@ -170,9 +275,11 @@ class _Draft:
             return self._look_at_leaving(it, trace)
         if it.blocker is not None:
             state = State.FINISHING if it.blocker.kind is Kind.COMPLETION else State.BLOCKED
-            return _row(it.pod, state, it.blocker.reason, standing=Standing(it.blocker, trace.seen_at))
+            standing = Standing(it.blocker, trace.seen_at)
+            return _row(it.pod, state, it.blocker.reason, next_at=it.until, standing=standing)
         if not self._has_turn(it):
-            return _row(it.pod, State.QUEUED, f"leaves after those of {self.found.current}")
+            after = "volumes are detached" if self.waits_for_volumes else f"those of {self.found.current}"
+            return _row(it.pod, State.QUEUED, f"leaves after {after}")
         since = trace.since or self.now
         steps = ladder(self.policy.limits_for(it.pod, it.rule), since=since, deadline=self.deadline)
         course = ways.course_of(it.pod, trace, policy=self.policy, seen=self.view.evictions, now=self.now)
@@ -215,6 +322,9 @@ class _Draft:
         if next_at > self.now:
             self._wake(next_at)
             return next_at if later is None else min(next_at, later)
+        if self.view.node_ready is None and leaves_last(it.pod, self.policy):
+            self.asks_for_node = True  # its taints may have changed since the drain began
+            return None
         limits = self.policy.limits_for(it.pod, it.rule)
         self.candidates.append(
             (trace.asked_at or self.memory.started, Action(rung, it.pod, limits.override, pace, way))
@@ -332,6 +442,7 @@ class _Draft:
             questions=questions,
             verifies=verifies,
             needs_evictions=self._needs_evictions(),
+            needs_volumes=self.needs_volumes and not self.memory.is_detached,
             wakes_at=min(later, default=None),
         )
 
@@ -352,10 +463,13 @@ class _Draft:
             percent=max(self.memory.percent, share),
             pods=tuple(self.rows),
             returning=self.found.returning,
-            warning=self.found.selected.warning,
+            warning="; ".join(filter(None, (self.found.selected.warning, self.memory.left_attached))),
             trouble=self.view.trouble,
             is_known=self.memory.begun or self._is_forbidden(),
             deadline=self.deadline,
+            volumes=self.volumes,
+            volumes_until=self.volumes_until,
+            left_attached=self.memory.left_attached,
         )
 
 

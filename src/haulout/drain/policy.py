@@ -14,6 +14,9 @@ order are gone before the next begins. A rule never makes a pod leave that kubec
 Real MachineDrainRules (`haulout.drain.machine_rules`) come on top of the policy's own: a pod leaves only if both let it
 go. If both keep it, the MachineDrainRule says how; the order is the MachineDrainRule's, if that gives one; times are
 always the policy's.
+
+Without `wait_completed_timeout` the drain waits without limit for pods that are to complete (`WaitCompleted`); only its
+own `timeout` ends that, as Cluster API's nodeDrainTimeout does. With it these pods are evicted after so long.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,11 +46,11 @@ class Behavior(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Order:
-    """Who leaves first within one order of the rules."""
+    """Who leaves first within one order of the rules; pods of DaemonSets leave after all orders."""
 
     by_priority: bool = False  # the least important first
     storage_last: bool = False  # pods with a volume that moves with them
-    daemon_sets_last: bool = False  # of those that leave at all
+    daemon_sets_last: bool = False  # they leave, too, if the node's taints keep them from coming back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,7 @@ class Rule:
     grace_period: timedelta | None = None
     eviction_timeout: timedelta | None = None
     deletion_timeout: timedelta | None = None
+    wait_completed_timeout: timedelta | None = None  # only WaitCompleted may say one
     by: str = ""  # who says so, if that is not the policy: `MachineDrainRule keep-db`
     problem: str = ""  # why it cannot be told what becomes of its pods: they wait
 
@@ -97,6 +101,8 @@ class Policy:
     timeout: timedelta | None = None  # of the whole drain, which then ends with a verdict
     eviction_timeout: timedelta | None = None  # of a pod, which is then deleted, whatever its budget says
     deletion_timeout: timedelta | None = None  # of a pod that was told to go, which then gets no more time to end
+    wait_completed_timeout: timedelta | None = None  # from the start of the drain; then those pods are evicted
+    volume_detach_timeout: timedelta | None = None  # how long to wait for volumes after pods have left; None: not
     force_delete: bool = False
     disable_eviction: bool = False
     eviction_requests: bool = False  # ask by EvictionRequests (KEP-4563) where the cluster takes them
@@ -167,8 +173,28 @@ class Policy:
             return own
         machine = _first(self.machine_rules, pod, namespace_labels)
         if machine.keeps:
-            return machine
+            limit = own.wait_completed_timeout
+            return machine if limit is None else replace(machine, wait_completed_timeout=limit)
         return own if machine.order is None else replace(own, order=machine.order)
+
+    def rule_after_completion(self, pod: Pod, namespace_labels: Mapping[str, str]) -> Rule:
+        """Return the rule that counts for `pod` when nobody waits for its completion any more.
+
+        What another rule keeps stays: the end of the wait allows no more than the other rules do.
+        """
+        own = _first(self._sorted, pod, namespace_labels)
+        machine = _first(self.machine_rules, pod, namespace_labels)
+        for rule in (machine, own):
+            if rule.keeps and (rule.problem or rule.behavior is not Behavior.WAIT_COMPLETED):
+                return rule
+        times = ANY_POD if own.keeps else own
+        return times if machine.order is None else replace(times, order=machine.order)
+
+    def wait_completed_limit(self, rule: Rule) -> timedelta | None:
+        """Return for how long the drain waits for pods of a rule to complete; None: without limit."""
+        if rule.problem or rule.behavior is not Behavior.WAIT_COMPLETED:
+            return None
+        return _either(rule.wait_completed_timeout, self.wait_completed_timeout)
 
     def limits_for(self, pod: Pod, rule: Rule) -> Limits:
         """Return how far the drain may go with `pod`, and when; never further than the policy allows."""
@@ -183,6 +209,15 @@ class Policy:
             deletion_timeout=_either(rule.deletion_timeout, self.deletion_timeout) if self.force_delete else None,
         )
 
+    @property
+    def without_completion_limits(self) -> "Policy":
+        """The policy before its drain begins: until then no pod's time to complete passes."""
+        limited: tuple[Policy | Rule, ...] = (self, *self.rules)
+        if all(it.wait_completed_timeout is None for it in limited):
+            return self
+        rules = tuple(replace(rule, wait_completed_timeout=None) for rule in self.rules)
+        return replace(self, wait_completed_timeout=None, rules=rules)
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield what makes no sense: the key, as it stands in a document, and what is wrong with it."""
         yield from self._escalation_problems("", self.eviction_timeout, self.deletion_timeout, self.grace_period)
@@ -192,6 +227,7 @@ class Policy:
         if self.timeout is not None and self.timeout <= escalation:
             expected = f"more than evictionTimeout and deletionTimeout together, {duration.format(escalation)}"
             yield "timeout", f"found {duration.format(self.timeout)}, expected {expected}"
+        yield from self._completion_problems("", self.wait_completed_timeout)
         if self.eviction_requests and self.disable_eviction:
             yield "evictionRequests", "found true with disableEviction, expected one of the two"
         if not 1 <= self.parallel <= MOST_PARALLEL:
@@ -206,6 +242,10 @@ class Policy:
     def _rule_problems(self, path: str, rule: Rule) -> Iterator[tuple[str, str]]:
         if rule.namespaces and rule.namespace_selector is not None:
             yield f"{path}namespaceSelector", "found beside namespaces, expected one of the two"
+        yield from self._completion_problems(path, rule.wait_completed_timeout)
+        if rule.wait_completed_timeout is not None and rule.behavior is not Behavior.WAIT_COMPLETED:
+            found = f"found with behavior {rule.behavior}"
+            yield f"{path}waitCompletedTimeout", f"{found}, expected only with {Behavior.WAIT_COMPLETED}"
         if rule.behavior is Behavior.DRAIN:
             yield from self._escalation_problems(path, rule.eviction_timeout, rule.deletion_timeout, rule.grace_period)
             return
@@ -218,6 +258,11 @@ class Policy:
         for key, value in given.items():
             if value is not None:
                 yield f"{path}{key}", f"found with behavior {rule.behavior}, expected only with {Behavior.DRAIN}"
+
+    def _completion_problems(self, path: str, limit: timedelta | None) -> Iterator[tuple[str, str]]:
+        if limit is not None and self.timeout is not None and limit >= self.timeout:
+            found, expected = duration.format(limit), f"less than timeout, {duration.format(self.timeout)}"
+            yield f"{path}waitCompletedTimeout", f"found {found}, expected {expected}"
 
     def _escalation_problems(
         self, path: str, eviction: timedelta | None, deletion: timedelta | None, grace: timedelta | None

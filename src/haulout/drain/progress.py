@@ -72,6 +72,9 @@ class Progress:
     trouble: str = ""  # why what is said here may be old
     is_known: bool = False  # all pods were looked through: before that there is nothing to tell but trouble
     deadline: datetime | None = None
+    volumes: tuple[Standing, ...] = ()  # that are still attached, once all pods have left
+    volumes_until: datetime | None = None  # until when these are waited for
+    left_attached: str = ""  # what is to be said of volumes that were waited for in vain
 
     @property
     def waiting(self) -> int:
@@ -81,12 +84,13 @@ class Progress:
     @property
     def blockers(self) -> tuple[Standing, ...]:
         """What stands in the way."""
-        return tuple(pod.standing for pod in self.pods if pod.standing is not None)
+        return (*(pod.standing for pod in self.pods if pod.standing is not None), *self.volumes)
 
     @property
     def checkpoint(self) -> Checkpoint:
         """What a successor needs to go on from here."""
         since = {pod.uid: pod.since for pod in self.pods if pod.since is not None}
+        since |= {it.blocker.uid: it.since for it in self.volumes if it.blocker.uid}
         return Checkpoint(started=self.started, since=since, gone=self.gone, percent=self.percent)
 
 

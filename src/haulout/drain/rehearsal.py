@@ -50,7 +50,7 @@ async def rehearse(
 
     Without `asks` it only looks which pods would leave: nobody is asked whether they may, and no budget is read.
     """
-    found = [await _look(client, node.name, honoured(policy, node)) for node in nodes]
+    found = [await _look(client, node, honoured(policy, node)) for node in nodes]
     both = list(zip((node.name for node in nodes), found, strict=True))
     if not asks:
         return Rehearsal(tuple(_rehearsal(node, it, {}) for node, it in both), tally((), ()))
@@ -73,14 +73,20 @@ def _rehearsal(node: str, found: Sorted, said: dict[str, Blocker]) -> NodeRehear
     )
 
 
-async def _look(client: Client, node: str, policy: Policy) -> Sorted:
-    pods = (await client.list(PODS, fields=on_node(node))).items
+async def _look(client: Client, node: Node, policy: Policy) -> Sorted:
+    pods = (await client.list(PODS, fields=on_node(node.name))).items
     now = client.clock.now()
     memory = Memory(started=now).seeing(pods, now=now)
     answers = Answers(client)
     while True:
         found = sorting.sort(
-            pods, memory, policy, daemon_sets=answers.daemon_sets, namespaces=answers.namespaces, now=now
+            pods,
+            memory,
+            policy,
+            daemon_sets=answers.daemon_sets,
+            namespaces=answers.namespaces,
+            taints=node.spec.taints,
+            now=now,
         )
         questions = answers.open(found.questions)
         if not questions:

@@ -15,13 +15,15 @@ from enum import StrEnum
 
 import msgspec
 
-from haulout.kube.objects import OwnerReference, Pod
+from haulout.drain.tolerations import Toleration, comes_back
+from haulout.kube.objects import OwnerReference, Pod, Taint
 from haulout.kube.rows import MIRROR_ANNOTATION
 
 FINISHED = ("Succeeded", "Failed")
 
 _DAEMON_SET_REFUSED = "DaemonSet-managed Pods (use --ignore-daemonsets to ignore)"
 _DAEMON_SET_STAYS = "ignoring DaemonSet-managed Pods"
+_DAEMON_SET_RETURNS = "ignoring DaemonSet-managed Pods that tolerate all taints of the node and would come back"
 _STORAGE_REFUSED = "Pods with local storage (use --delete-emptydir-data to override)"
 _STORAGE_LOST = "deleting Pods with local storage"
 _UNMANAGED_REFUSED = "Pods that declare no controller (use --force to override)"
@@ -50,10 +52,11 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class DaemonSetAnswer:
-    """What the server said when it was asked for a pod's DaemonSet; nothing if that exists."""
+    """What the server said when it was asked for a pod's DaemonSet; no problem if that exists."""
 
     problem: str = ""
     is_missing: bool = False
+    tolerations: tuple[Toleration, ...] = ()  # of its template
 
 
 class Verdict(msgspec.Struct, frozen=True, gc=False):
@@ -96,10 +99,21 @@ def select(
     return Selected(tuple(judge(pod, filters, daemon_set=daemon_set, now=now) for pod in pods))
 
 
-def judge(pod: Pod, filters: Filters, *, daemon_set: Callable[[Pod], DaemonSetAnswer], now: datetime) -> Verdict:
-    """Judge one pod."""
+def judge(
+    pod: Pod,
+    filters: Filters,
+    *,
+    daemon_set: Callable[[Pod], DaemonSetAnswer],
+    now: datetime,
+    taints: Sequence[Taint] | None = None,
+) -> Verdict:
+    """Judge one pod.
+
+    Beyond kubectl: if `taints`, those of the node, are given, pods of DaemonSets leave that these keep from coming
+    back.
+    """
     warnings: list[str] = []
-    for fate, text in _said(pod, filters, daemon_set=daemon_set, now=now):
+    for fate, text in _said(pod, filters, daemon_set=daemon_set, now=now, taints=taints):
         if fate is Fate.STAYS:
             return Verdict(pod, fate, (text,) if text else ())
         if fate is Fate.REFUSED:
@@ -109,16 +123,22 @@ def judge(pod: Pod, filters: Filters, *, daemon_set: Callable[[Pod], DaemonSetAn
 
 
 def _said(
-    pod: Pod, filters: Filters, *, daemon_set: Callable[[Pod], DaemonSetAnswer], now: datetime
+    pod: Pod,
+    filters: Filters,
+    *,
+    daemon_set: Callable[[Pod], DaemonSetAnswer],
+    now: datetime,
+    taints: Sequence[Taint] | None,
 ) -> Iterator[tuple[Fate, str]]:
     """Yield what the rules have to say, in their order; whoever reads on has accepted what was said before."""
     if is_given_up(pod, filters.skip_wait_for_delete, now=now):
         yield Fate.STAYS, ""
-    if is_spared(pod, filters):
-        yield Fate.STAYS, _DAEMON_SET_STAYS
     alive = not is_finished(pod)
-    if alive and belongs_to_daemon_set(pod):
-        yield _about_daemon_set(daemon_set(pod), filters)
+    is_daemon = alive and belongs_to_daemon_set(pod)
+    if is_spared(pod, filters) and (taints is None or not is_daemon):
+        yield Fate.STAYS, _DAEMON_SET_STAYS
+    if is_daemon:
+        yield from _about_daemon_set(daemon_set(pod), filters, taints)
     if is_static(pod):
         yield Fate.STAYS, ""
     if alive and has_local_storage(pod):
@@ -127,11 +147,15 @@ def _said(
         yield (Fate.LEAVES, _UNMANAGED_LOST) if filters.force else (Fate.REFUSED, _UNMANAGED_REFUSED)
 
 
-def _about_daemon_set(answer: DaemonSetAnswer, filters: Filters) -> tuple[Fate, str]:
-    if not answer.problem:
-        return (Fate.STAYS, _DAEMON_SET_STAYS) if filters.ignore_daemonsets else (Fate.REFUSED, _DAEMON_SET_REFUSED)
-    orphaned = answer.is_missing and filters.force
-    return (Fate.LEAVES if orphaned else Fate.REFUSED), answer.problem
+def _about_daemon_set(
+    answer: DaemonSetAnswer, filters: Filters, taints: Sequence[Taint] | None
+) -> Iterator[tuple[Fate, str]]:
+    if answer.problem:
+        orphaned = answer.is_missing and filters.force
+        yield (Fate.LEAVES if orphaned else Fate.REFUSED), answer.problem
+    elif taints is None or comes_back(answer.tolerations, taints):
+        stays = _DAEMON_SET_STAYS if taints is None else _DAEMON_SET_RETURNS
+        yield (Fate.STAYS, stays) if filters.ignore_daemonsets else (Fate.REFUSED, _DAEMON_SET_REFUSED)
 
 
 def is_finished(pod: Pod) -> bool:

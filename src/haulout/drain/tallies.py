@@ -41,7 +41,7 @@ PODS_LEFT = Metric(
 )
 BLOCKED = Metric(
     "haulout_drains_blocked",
-    "How many drains are under way in which a pod waits for something of this kind.",
+    "How many drains are under way in which a pod, or the drain, waits for something of this kind.",
     ("by", "kind"),
     kind=Type.GAUGE,
     more="`kind` is that of a [blocker](drain.md), such as `DisruptionBudget`",
@@ -125,7 +125,7 @@ class Meter:
     def look(self, *, now: datetime) -> None:
         """Bring the numbers up to date."""
         tallies, by = self.tallies, self.by
-        running = [it for it in self.observed.values() if it.pods]
+        running = [it for it in self.observed.values() if it.pods or it.kinds]
         tallies.running.add(by, amount=len(running))
         tallies.pods_left.add(by, amount=sum(it.pods for it in running))
         tallies.blocked.add(by, Kind.BUDGET, amount=0)
@@ -159,8 +159,10 @@ class Observed:
     ) -> None:
         """Take note of how it stands."""
         self.pass_time(now)
-        self.pods = 0 if is_waiting or (outcome is not None and not outcome.is_drained) else len(progress.pods)
-        self.kinds = frozenset(it.blocker.kind for it in standing) if self.pods else frozenset()
+        is_idle = is_waiting or (outcome is not None and not outcome.is_drained)
+        self.pods = 0 if is_idle else len(progress.pods)
+        has_work = not is_idle and bool(progress.pods or progress.volumes)
+        self.kinds = frozenset(it.blocker.kind for it in standing) if has_work else frozenset()
         self._had_pods = self._had_pods or (bool(progress.pods) and not is_waiting)
         if outcome is not None:
             self._count(outcome.ending, progress, now)

@@ -14,7 +14,7 @@ def drained(progress: Progress) -> str:
     text = f"node {progress.node} is drained: {words.pods(progress.gone)} left it"
     if progress.returning:
         text += f"; these came back and stay, for they would come back again: {_some(progress.returning)}"
-    return text
+    return f"{text}; {progress.left_attached}" if progress.left_attached else text
 
 
 def timed_out(progress: Progress, timeout: timedelta | None) -> str:

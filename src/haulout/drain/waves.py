@@ -1,8 +1,9 @@
 """In which waves pods leave: all of one wave are gone before the next begins.
 
 A pod's place is decided by the order of its rule first; then, if asked for, by what it is (pods with storage after the
-others, those of DaemonSets last of all) and by its priority, the least important first. Waiting for pods that finish by
-themselves holds up only higher orders, as in Cluster API, not the pods beside them.
+others) and by its priority, the least important first. Pods of DaemonSets leave after all others, if asked for,
+whatever the orders of rules are; these count among them. Waiting for pods that finish by themselves holds up only
+higher orders, as in Cluster API, not the pods beside them.
 
 Pods that are scheduled as a group leave a node together, with the last of them: the others could do nothing meanwhile.
 That holds whatever the disruption mode of their PodGroup is, for it harms none of those who could leave on their own.
@@ -15,6 +16,8 @@ from haulout.drain.policy import Behavior, Order, Rule
 from haulout.drain.selection import belongs_to_daemon_set
 from haulout.kube.objects import Pod
 
+_DAEMON_SETS = 2**33  # is added to the order of their pods, which then is above the order of any other rule
+
 
 class Place(NamedTuple):
     """Where a pod stands in the row; lower leaves first."""
@@ -25,7 +28,8 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         """Return it in words, as far as it says anything."""
-        words = [f"order {self.order}"] if self.order else []
+        order = self.order - _DAEMON_SETS if self.order > _DAEMON_SETS // 2 else self.order
+        words = [f"order {order}"] if order else []
         words += [{1: "pods with storage", 2: "pods of DaemonSets"}[int(self.rank)]] if self.rank in (1, 2) else []
         words += [f"priority {self.priority:.0f}"] if self.priority and math.isfinite(self.priority) else []
         return ", ".join(words) or "order 0"
@@ -35,19 +39,16 @@ def place_of(pod: Pod, rule: Rule, order: Order) -> Place:
     """Return the place of a pod that its rule makes leave, or waits for."""
     if rule.behavior is Behavior.WAIT_COMPLETED:
         return Place(0, math.inf, math.inf)
-    return Place(rule.order or 0, _rank(pod, order), pod.spec.priority if order.by_priority else 0)
+    priority = pod.spec.priority if order.by_priority else 0
+    if order.daemon_sets_last and belongs_to_daemon_set(pod):
+        return Place(_DAEMON_SETS + (rule.order or 0), 2, priority)
+    return Place(rule.order or 0, 1 if order.storage_last and has_storage(pod) else 0, priority)
 
 
 def group_of(pod: Pod) -> str:
     """Return the PodGroup with which a pod is scheduled, as namespace/name; empty if with none."""
     name = (pod.spec.scheduling_group or {}).get("podGroupName")
     return f"{pod.namespace}/{name}" if name else ""
-
-
-def _rank(pod: Pod, order: Order) -> int:
-    if order.daemon_sets_last and belongs_to_daemon_set(pod):
-        return 2
-    return 1 if order.storage_last and has_storage(pod) else 0
 
 
 def has_storage(pod: Pod) -> bool:

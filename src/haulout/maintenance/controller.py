@@ -9,24 +9,29 @@ decisions name. Everything that a successor needs is in the API server; what is 
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from haulout.budget.away import Cause, is_away, orders_of
+from haulout.budget import cordon_copies
+from haulout.budget.away import Cause, is_away, orders_of, recovering_of
 from haulout.budget.limits import NO_BUDGET, Budget
 from haulout.budget.line import Line, Order
 from haulout.budget.room import Crowded, View, may_make_room
 from haulout.budget.slots import Slots
 from haulout.budget.tallies import Use, uses
 from haulout.core.backoff import Backoff
+from haulout.drain.blockers import GRANT_DELETION
+from haulout.drain.cordon import Hold
 from haulout.drain.keeper import Drains
 from haulout.drain.lasting import BLOCKED_AFTER
+from haulout.drain.permissions import DELETION
 from haulout.drain.tallies import Meter
 from haulout.errors import Conflict, HandOver, HauloutError, KubeError, LeadershipLost, NotFound
-from haulout.history.keeper import History, NoHistory
+from haulout.history.interface import History, NoHistory
 from haulout.kinds.hold import HELD
+from haulout.kube import access
 from haulout.kube.admission import admission_of, shown_reason
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
@@ -36,10 +41,12 @@ from haulout.kube.queue import Queue
 from haulout.kube.resources import NODES
 from haulout.maintenance import etcd, quorum
 from haulout.maintenance import lease as node_lease
-from haulout.maintenance.decision import NEVER, decide
+from haulout.maintenance.decision import NEVER, decide, may_delete_pods
+from haulout.maintenance.holding import counts_copy, is_mark_lost
 from haulout.maintenance.pacing import StatusPace
 from haulout.maintenance.performing import Performer
 from haulout.maintenance.recording import Recorder
+from haulout.maintenance.recovery import RecoverySeen
 from haulout.maintenance.resource import (
     FINALIZER,
     NODE_MAINTENANCES,
@@ -52,10 +59,11 @@ from haulout.maintenance.resource import (
 )
 from haulout.maintenance.restlessness import Restlessness
 from haulout.maintenance.seen import Decision, Seen, Stray
-from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us
+from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us, holders_of
 from haulout.maintenance.status import RETRYING, describe, is_said
 from haulout.maintenance.steps import Accept, RemoveFinalizer
-from haulout.maintenance.telling import MAINTENANCE_ERROR, WAITING, Teller
+from haulout.maintenance.telling import MAINTENANCE_ERROR, RECOVERING, WAITING, Teller
+from haulout.maintenance.workloads import Workloads
 
 log = logging.getLogger(__name__)
 
@@ -113,6 +121,7 @@ class Controller:
         )
         self._sight = Sight(client, lease_namespace=self.settings.lease_namespace, nodes=nodes)
         self._drains = Drains(client, changed=self._note_drain, meter=meter)
+        self._workloads = Workloads(client, wake=self._queue.add)
         self._performer = Performer(
             client,
             self._sight,
@@ -121,6 +130,7 @@ class Controller:
             lease_namespace=self.settings.lease_namespace,
             before_drain=self._hand_over_if_on,
             slots=Slots(client, namespace=self.settings.namespace, cause=Cause.ORDERS),
+            workloads=self._workloads,
             view=self._view,
         )
         self._budget = NO_BUDGET
@@ -134,7 +144,8 @@ class Controller:
     async def run(self) -> None:
         """Work until cancelled; raises `HandOver` when another process should go on."""
         async with asyncio.TaskGroup() as group:
-            background = [group.create_task(run()) for run in (*self._sight.runs(), self._drains.run)]
+            runs = (*self._sight.runs(), self._drains.run, self._workloads.run)
+            background = [group.create_task(run()) for run in runs]
             end = self._line.subscribe(self._wake_waiting)
             try:
                 await self._sight.wait_synced()
@@ -180,6 +191,11 @@ class Controller:
         return sum(is_away(it, now) for it in self._sight.candidates())
 
     @property
+    def follows_workloads(self) -> bool:
+        """Whether workloads are followed, as a maintenance asks for recovery."""
+        return self._workloads.is_following
+
+    @property
     def in_line(self) -> int:
         """How many orders wait for room."""
         return len(self._line.orders())
@@ -210,7 +226,7 @@ class Controller:
             return
         for maintenance in self._sight.maintenances_of((new or old or Node()).name):
             self._queue.add(maintenance.name)
-        for owner in () if new is None else orders_of(new):
+        for owner in () if new is None else holders_of(new):
             self._queue.add(owner)  # it may be gone, and that is to be told
 
     def _wake_waiting(self) -> None:
@@ -265,6 +281,7 @@ class Controller:
         conflicts = 0
         try:
             for _ in range(_MOST_STEPS):
+                self._workloads.note(maintenance)
                 seen = await self._look(maintenance)
                 decision = decide(seen)
                 await self._recorder.sees(seen, decision)
@@ -298,14 +315,34 @@ class Controller:
             drain=self._drains.seen(maintenance.name),
             rivals=tuple(it for it in self._sight.maintenances_of(name) if it.name != maintenance.name),
             objection=await self._objection(maintenance, node),
+            lacking=await self._lacking(maintenance, node),
             strays=await self._strays(maintenance),
+            other_holds=await self._other_holds(maintenance, node),
             leased_at=self._performer.leased_at.get(maintenance.name),
             restored_at=self._performer.restored_at.get(maintenance.name),
             may_publish=self._performer.may_publish(),
             has_budget=bool(self._budget),
             crowded=self._crowded(maintenance, node),
+            recovery=await self._recovery(maintenance, node),
             now=self._clock.now(),
         )
+
+    async def _recovery(self, maintenance: NodeMaintenance, node: Node | None) -> RecoverySeen | None:
+        """Return how it stands with the workloads of a node, where the maintenance asks for that and it matters now."""
+        said = maintenance.status.recovery
+        if maintenance.spec.recovery is None or node is None:
+            return None
+        if said is None:
+            drain = self._drains.seen(maintenance.name)
+            is_next = maintenance.name in orders_of(node) and drain is not None and drain.is_waiting
+            return await self._workloads.on_node(node.name) if is_next and not maintenance.is_leaving else None
+        return await self._workloads.short_of(said) if maintenance.name in recovering_of(node) else None
+
+    async def _other_holds(self, maintenance: NodeMaintenance, node: Node | None) -> Mapping[str, Hold]:
+        """Return who else holds a node whose mark is lost: it must stay cordoned for them."""
+        if node is None or not (is_mark_lost(maintenance, node) or counts_copy(maintenance, node)):
+            return {}
+        return await cordon_copies.holds_of(self._client, node, namespace=self.settings.namespace)
 
     def _crowded(self, maintenance: NodeMaintenance, node: Node | None) -> Crowded | None:
         """Return why the budget has no room for a node that the maintenance does not hold yet."""
@@ -335,6 +372,18 @@ class Controller:
             return str(error)
         return "" if judged is None or judged.allowed else f"{quorum.refusal(node.name)}: {judged.why}"
 
+    async def _lacking(self, maintenance: NodeMaintenance, node: Node | None) -> str:
+        """Return which permission the drain of a node lacks that is not held yet: no drain starts that cannot end."""
+        is_held = node is None or maintenance.name in orders_of(node)
+        if is_held or maintenance.is_leaving or not may_delete_pods(maintenance):
+            return ""
+        try:
+            refused = await access.missing(self._client, (DELETION,))
+        except KubeError as error:
+            log.debug("whether pods may be deleted cannot be told: %s", error)
+            return ""
+        return f"the operator may not delete pods; {GRANT_DELETION}" if refused else ""
+
     async def _strays(self, maintenance: NodeMaintenance) -> tuple[Stray, ...]:
         others = [it for it in self._sight.nodes_held_by(maintenance.name) if it.name != maintenance.node]
         return tuple([Stray(node=it, lease=await self._sight.lease(it.name)) for it in others])
@@ -348,6 +397,7 @@ class Controller:
         self._untold.discard(name)
         self._restlessness.forget(name)
         self._performer.forget(name)
+        self._workloads.forget(name)
         self._sight.forget(name)
         await self._recorder.forget(name, now=self._clock.now())
         self._line.leave(name)
@@ -382,7 +432,7 @@ class Controller:
         if await self._is_there(name):
             return False
         found = self._sight.nodes.note(await self._client.get(NODES, node.name))
-        return name in orders_of(found)
+        return name in holders_of(found)
 
     async def _is_there(self, name: str) -> bool:
         """Ask the server itself whether there is such a maintenance, and look at it then: copies may be old."""
@@ -411,7 +461,7 @@ class Controller:
                 seen.maintenance,
                 problem=decision.problem,
                 for_whom=decision.waits_for,
-                reason=WAITING if decision.hold is None else HELD,
+                reason=RECOVERING if decision.is_recovering else WAITING if decision.hold is None else HELD,
             )
         report = describe(seen, decision, lease_namespace=self.settings.lease_namespace)
         is_tried_again = seen.maintenance.name in self._untold  # the queue sees to it that this is not too often

@@ -9,7 +9,8 @@ process: whoever takes over sees what there is and decides the same. In this ord
 
     finalizer → look at the pods → first status → hold → budget → lease → cordon, taints, label → conditions → drain
 
-and back, once the object is deleted: stop the drain → give back what is ours on the node → lease → finalizer.
+and back, once the object is deleted: stop the drain → give back what is ours on the node → wait for recovery, where
+that is asked for → lease → finalizer.
 
 Before the node is changed for the first time, the status says how it is.
 """
@@ -17,6 +18,7 @@ Before the node is changed for the first time, the status says how it is.
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+from haulout.budget import away
 from haulout.drain import cordon, document, machine_rules
 from haulout.drain.cordon import BadMark
 from haulout.drain.keeper import Kept
@@ -24,10 +26,12 @@ from haulout.drain.lifecycle import Stage
 from haulout.drain.memory import Checkpoint
 from haulout.drain.policy import Policy
 from haulout.drain.progress import Ending
+from haulout.drain.workloads import Record
 from haulout.errors import PolicyError
 from haulout.kinds.hold import holding
 from haulout.kube.locks import Standing
 from haulout.kube.objects import Node, RawObject
+from haulout.maintenance import recovery
 from haulout.maintenance.holding import (
     WISHES,
     adopted,
@@ -44,15 +48,19 @@ from haulout.maintenance.holding import (
     owners,
     publish,
 )
-from haulout.maintenance.resource import FINALIZER, ConditionType, NodeMaintenance, Phase
+from haulout.maintenance.recovery import RecoverySeen
+from haulout.maintenance.resource import FINALIZER, ConditionType, NodeMaintenance, Phase, RecoveryStatus
 from haulout.maintenance.seen import Cause, Decision, Failure, Seen
 from haulout.maintenance.steps import (
     Accept,
     AddFinalizer,
     BeginDrain,
+    BeginRecovery,
     ChangePolicy,
+    EndRecovery,
     Hold,
     RecordNode,
+    RecordWorkloads,
     ReleaseLease,
     RemoveFinalizer,
     StartDrain,
@@ -150,6 +158,14 @@ def _policy(seen: Seen) -> tuple[Policy, str]:
     except PolicyError as error:
         return _USUAL, str(error)
     return policy if seen.node is None else machine_rules.honoured(policy, seen.node), ""
+
+
+def may_delete_pods(maintenance: NodeMaintenance) -> bool:
+    """Tell whether the drain policy of a maintenance may delete pods."""
+    try:
+        return policy_of(maintenance).may_delete
+    except PolicyError:
+        return False
 
 
 def _about_the_first_look(seen: Seen, policy: Policy) -> Decision | None:
@@ -314,9 +330,10 @@ def _renews_at(seen: Seen) -> datetime:
 def _about_the_node(seen: Seen, node: Node) -> Decision | None:
     owner = owner_name(seen.maintenance)
     is_first = owner not in owners(node)
-    if is_first and seen.objection:
+    if is_first and (problem := seen.objection or seen.lacking):
         again_at = seen.now + OBJECTION_LOOKED_AT_EVERY
-        waiting = Decision(problem=seen.objection, waits_for="the control plane", wakes_at=again_at)
+        for_whom = "the control plane" if seen.objection else "whoever grants permissions"
+        waiting = Decision(problem=problem, waits_for=for_whom, wakes_at=again_at)
         return publish(seen, node, Stage.PLANNED) or waiting
     before = kept_before(seen.maintenance) if counts_copy(seen.maintenance, node) else None
     change = cordon.acquire(node, owner, WISHES, now=seen.now, before=before)
@@ -361,11 +378,22 @@ def _about_the_pods(seen: Seen, failure: Failure | None) -> Decision:
     if failure is not None or seen.drain is None:
         return Decision(failure=failure, wakes_at=renew_at)
     if seen.drain.is_waiting:
-        return Decision(step=BeginDrain())
+        return _about_the_record(seen) or Decision(step=BeginDrain())
     outcome = seen.drain.outcome
     if outcome is not None and outcome.ending in _DRAIN_ENDED:
         return Decision(failure=Failure(_DRAIN_ENDED[outcome.ending], outcome.why), wakes_at=renew_at)
     return Decision(wakes_at=renew_at)
+
+
+def _about_the_record(seen: Seen) -> Decision | None:
+    """Write down the workloads on the node before the first of their pods leaves, where recovery is asked for."""
+    if seen.maintenance.spec.recovery is None or seen.maintenance.status.recovery is not None:
+        return None
+    found = seen.recovery or RecoverySeen(problem="they are not followed")
+    record = found.record or Record()
+    return Decision(
+        step=RecordWorkloads(RecoveryStatus(workloads=record.workloads, omitted=record.omitted, problem=found.problem))
+    )
 
 
 def _stage(seen: Seen, failure: Failure | None) -> Stage:
@@ -394,7 +422,7 @@ def _checkpoint(seen: Seen) -> Checkpoint | None:
         return None
     percent = min(status.drain_progress, _MOST_UNFINISHED)
     if status.phase == Phase.SUCCEEDED:
-        return Checkpoint(started=seen.now, gone=drain.gone, percent=percent)
+        return Checkpoint(started=seen.now, gone=drain.gone, percent=percent, is_drained=True)
     return Checkpoint(started=drain.start_time, since=drain.turns, gone=drain.gone, percent=percent)
 
 
@@ -425,7 +453,7 @@ def _end(seen: Seen) -> Decision:
         return Decision()
     if decision := let_go_of_strays(seen):
         return decision
-    if seen.node is not None and (decision := _given_back(seen, seen.node)):
+    if seen.node is not None and (decision := _given_back(seen, seen.node) or _about_recovery(seen, seen.node)):
         return decision
     if not is_wanted_by(seen.rivals) and seen.lease is not None and is_ours_to_release(seen.lease):
         return Decision(step=ReleaseLease(seen.lease))
@@ -433,7 +461,35 @@ def _end(seen: Seen) -> Decision:
 
 
 def _given_back(seen: Seen, node: Node) -> Decision | None:
-    return adopted(seen, node) if is_adoptable(seen.maintenance, node) else let_go(seen, node)
+    maintenance = seen.maintenance
+    if is_adoptable(maintenance, node):
+        return adopted(seen, node)
+    is_held = maintenance.name in away.orders_of(node) or is_mark_lost(maintenance, node)
+    if not is_held or not recovery.is_wanted(maintenance) or is_wanted_by(seen.rivals):
+        return let_go(seen, node)
+    if recovery.until(maintenance, seen.now) is None:
+        return Decision(step=BeginRecovery())
+    return let_go(seen, node, recovering=True)
+
+
+def _about_recovery(seen: Seen, node: Node) -> Decision | None:
+    """Wait until the workloads that were evicted have recovered; for whoever wants the node now, nobody waits."""
+    maintenance = seen.maintenance
+    if maintenance.name not in away.recovering_of(node):
+        return None
+    change, until = recovery.unmarked(node, maintenance.name), recovery.until(maintenance, seen.now)
+    said = maintenance.status.recovery
+    if maintenance.spec.recovery is None or said is None or until is None or is_wanted_by(seen.rivals):
+        return Decision(step=EndRecovery(node.name, change))
+    missing = recovery.missing(node, said, seen.recovery)
+    if not missing or seen.now >= until:
+        return Decision(step=EndRecovery(node.name, change, is_recovered=not missing, missing=missing))
+    return Decision(
+        problem=f"{missing}; the maintenance ends by {until:%Y-%m-%d %H:%M:%S} UTC without",
+        waits_for=f"node {node.name} to recover",
+        wakes_at=until,
+        is_recovering=True,
+    )
 
 
 def _failed(seen: Seen, cause: Cause, text: str) -> Decision:

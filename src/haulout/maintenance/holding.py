@@ -15,10 +15,11 @@ from haulout.drain import cordon
 from haulout.drain.cordon import BadMark, Before, Wishes
 from haulout.drain.lifecycle import Stage, published
 from haulout.kube.objects import Lease, Node, Taint
+from haulout.maintenance import recovery
 from haulout.maintenance.lease import HOLDER
 from haulout.maintenance.resource import ConditionType, NodeBefore, NodeMaintenance
 from haulout.maintenance.seen import Decision, Seen
-from haulout.maintenance.steps import Hold, Publish, Release, ReleaseLease, StopDrain
+from haulout.maintenance.steps import EndRecovery, Hold, Publish, Release, ReleaseLease, StopDrain
 
 OWNER_PREFIX = away.ORDER_PREFIX
 DRAIN_TAINT = away.DRAIN_TAINT
@@ -111,15 +112,23 @@ def kept_before(maintenance: NodeMaintenance) -> Before:
     )
 
 
-def let_go(seen: Seen, node: Node) -> Decision | None:
-    """Return the next step on the way to a node that is not ours any more; None if there is none left."""
+def let_go(seen: Seen, node: Node, *, recovering: bool = False) -> Decision | None:
+    """Return the next step on the way to a node that is not ours any more; None if there is none left.
+
+    With `recovering`, the node still counts for budgets afterwards, until its workloads have recovered.
+    """
     owner, is_lost = owner_name(seen.maintenance), _is_unmarked(seen, node)
     is_shared = (not is_lost and _others(node, owner)) or is_wanted_by(seen.rivals)
     if not is_shared and (decision := publish(seen, node, Stage.OVER)):
         return decision
     before = kept_before(seen.maintenance) if is_lost else None
-    change = cordon.release(node, owner, wishes=WISHES, before=before)
-    return None if change is None else Decision(step=Release(node.name, change, cordon.damage(node)))
+    change = cordon.release(node, owner, wishes=WISHES, before=before, others=seen.other_holds)
+    if change is None:
+        return None
+    if recovering:
+        annotations = {**change["metadata"].get("annotations", {}), **recovery.marked(node, seen.maintenance.name)}
+        change = {**change, "metadata": {**change["metadata"], "annotations": annotations}}
+    return Decision(step=Release(node.name, change, cordon.damage(node)))
 
 
 def _is_unmarked(seen: Seen, node: Node) -> bool:
@@ -149,6 +158,8 @@ def let_go_of_strays(seen: Seen) -> Decision | None:
         change = cordon.release(node, owner)
         if change is not None:
             return Decision(step=Release(node.name, change))
+        if seen.maintenance.name in away.recovering_of(node):
+            return Decision(step=EndRecovery(node.name, recovery.unmarked(node, seen.maintenance.name)))
     return None
 
 

@@ -22,11 +22,20 @@ from haulout.kube.patches import node_patch, strategic_patch
 from haulout.kube.resources import LEASES, NODES
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance import steps
-from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, NodeMaintenance, Status
+from haulout.maintenance.holding import WISHES
+from haulout.maintenance.resource import (
+    FINALIZER,
+    NODE_MAINTENANCES,
+    UNOBSERVED,
+    NodeMaintenance,
+    RecoveryStatus,
+    Status,
+)
 from haulout.maintenance.seen import Decision, Seen
 from haulout.maintenance.sight import Sight
 from haulout.maintenance.status import change_of, describe, transitions
 from haulout.maintenance.telling import Teller
+from haulout.maintenance.workloads import Workloads
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +45,7 @@ _FORBIDDEN_FOR = 60.0  # seconds
 class Performer:
     """Does to the cluster what was decided; `before_drain` hears of a node before its pods leave, and may raise."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - all that it tells others of
         self,
         client: Client,
         sight: Sight,
@@ -46,6 +55,7 @@ class Performer:
         lease_namespace: str,
         before_drain: Callable[[str], object],
         slots: Slots,
+        workloads: Workloads,
         view: Callable[[NodeMaintenance], View | None],
     ) -> None:
         self.leased_at: dict[str, datetime] = {}  # by maintenance: when its node's lease was taken or renewed
@@ -58,6 +68,7 @@ class Performer:
         self._lease_namespace = lease_namespace
         self._before_drain = before_drain
         self._slots = slots
+        self._workloads = workloads
         self._view = view  # of the budget; None: there is none
         self.refused: dict[str, Crowded] = {}  # by maintenance: why its node got no slot at the last try
 
@@ -66,14 +77,13 @@ class Performer:
         match step:
             case steps.AddFinalizer() | steps.Accept() | steps.StartOver() | steps.RemoveFinalizer():
                 return await self._change_maintenance(step, seen)
-            case steps.RecordNode(before):
-                status = msgspec.structs.replace(seen.maintenance.status, node_before=before)
-                return await self.write_status(seen.maintenance, status)
+            case steps.RecordNode() | steps.RecordWorkloads() | steps.BeginRecovery():
+                return await self._record(step, seen.maintenance)
             case steps.Hold():
                 return await self._hold(seen, step)
             case steps.TakeLease():
                 return await self._take_lease(seen)
-            case steps.ReleaseLease() | steps.Publish() | steps.Release():
+            case steps.ReleaseLease() | steps.Publish() | steps.Release() | steps.EndRecovery():
                 await self._change_node(step, seen)
             case _:
                 await self._change_drain(step, seen)
@@ -108,7 +118,8 @@ class Performer:
             case steps.StartOver():
                 self._teller.forget(maintenance.name)
                 numbered = transitions(maintenance.status, "", now=seen.now)
-                return await self.write_status(maintenance, Status(phase_transitions=numbered))
+                anew = Status(phase_transitions=numbered, observed_generation=UNOBSERVED)
+                return await self.write_status(maintenance, anew)
             case steps.RemoveFinalizer():
                 return await self._remove_finalizer(maintenance)
 
@@ -130,6 +141,23 @@ class Performer:
     async def _set_finalizers(self, maintenance: NodeMaintenance, finalizers: tuple[str, ...]) -> NodeMaintenance:
         basis = {"uid": maintenance.uid, "resourceVersion": maintenance.resource_version}
         return await self._sight.patch(maintenance, {"metadata": basis | {"finalizers": finalizers or None}})
+
+    async def _record(
+        self, step: steps.RecordNode | steps.RecordWorkloads | steps.BeginRecovery, maintenance: NodeMaintenance
+    ) -> NodeMaintenance:
+        """Write into the status what was before, or which workloads were evicted, and since when they recover."""
+        match step:
+            case steps.RecordNode(before):
+                status = msgspec.structs.replace(maintenance.status, node_before=before)
+            case steps.RecordWorkloads(recovery):
+                status = msgspec.structs.replace(maintenance.status, recovery=recovery)
+            case steps.BeginRecovery():
+                known = maintenance.status.recovery or RecoveryStatus()
+                evicted = await self._workloads.evicted_from(maintenance.node, known)
+                now = self._client.clock.now().replace(microsecond=0)
+                recovery = msgspec.structs.replace(known, start_time=now, workloads=evicted.workloads)
+                status = msgspec.structs.replace(maintenance.status, recovery=recovery)
+        return await self.write_status(maintenance, status)
 
     # The node and its lease
 
@@ -161,7 +189,9 @@ class Performer:
         self.refused[maintenance.name] = replace(crowded, again_at=refused.again_at)
         return False
 
-    async def _change_node(self, step: steps.ReleaseLease | steps.Publish | steps.Release, seen: Seen) -> None:
+    async def _change_node(
+        self, step: steps.ReleaseLease | steps.Publish | steps.Release | steps.EndRecovery, seen: Seen
+    ) -> None:
         match step:
             case steps.ReleaseLease(lease):
                 await self._release_lease(lease)
@@ -170,6 +200,11 @@ class Performer:
             case steps.Release(name, change, tampering):
                 node = self._sight.nodes.note(await self._client.patch(NODES, name, node_patch(change)))
                 self._teller.gives_back(seen.maintenance, node, tampering)
+                if self._view(seen.maintenance) is not None:
+                    await self._slots.give_back(node)
+            case steps.EndRecovery(name, change):
+                node = self._sight.nodes.note(await self._client.patch(NODES, name, node_patch(change)))
+                self._teller.recovers(seen.maintenance, is_recovered=step.is_recovered, missing=step.missing)
                 if self._view(seen.maintenance) is not None:
                     await self._slots.give_back(node)
 
@@ -253,6 +288,7 @@ class Performer:
                     checkpoint=checkpoint,
                     waiting=True,
                     lasting=True,
+                    taints=WISHES.taints,
                 )
             case steps.ChangePolicy(policy):
                 self._drains.change(name, policy)

@@ -14,7 +14,7 @@ from datetime import UTC, datetime, timedelta
 
 from haulout.drain.keeper import Kept
 from haulout.errors import NotFound
-from haulout.history.keeper import History
+from haulout.history.interface import History
 from haulout.history.record import COMPLETED, ENDED, DrainFacts, Entry, Note
 from haulout.kube.client import Client
 from haulout.kube.objects import Node

@@ -1,8 +1,8 @@
 """The NodeMaintenance resource: what people write, what they read, and the names that others rely on.
 
 Group, kind, fields and names are those of the Node Maintenance Operator, whose users' objects and scripts keep working.
-New are `spec.drain` and, in the status, `observedGeneration`, `conditions`, `blockers`, `drain`, `nextLook`,
-`phaseTransitions` and `nodeBefore`. Nothing of what was there has another meaning.
+New are `spec.drain`, `spec.recovery` and, in the status, `observedGeneration`, `conditions`, `blockers`, `drain`,
+`nextLook`, `phaseTransitions`, `nodeBefore` and `recovery`. Nothing of what was there has another meaning.
 
 As everywhere, a struct names what is read here; the schema of all of it is `nodemaintenances.yaml` beside this module.
 """
@@ -12,11 +12,15 @@ from enum import StrEnum
 
 import msgspec
 
+from haulout.drain.workloads import WorkloadBefore
 from haulout.kube import shipped
-from haulout.kube.objects import Base, Condition, Metadata, Object, RawObject
+from haulout.kube.objects import Base, Metadata, Object, RawObject, StatusCondition
 from haulout.kube.resources import Resource
 
 FINALIZER = "foregroundDeleteNodeMaintenance"
+UNOBSERVED = (
+    -1
+)  # the observedGeneration of a status that says nothing yet: kstatus then counts the object as in progress
 
 
 class Phase(StrEnum):
@@ -35,6 +39,16 @@ class ConditionType(StrEnum):
     DRAINED = "Drained"
     FAILED = "Failed"
     WITHIN_BUDGET = "WithinBudget"  # only where there is a budget
+    # What kstatus reads: Flux, `kubectl wait` and others go by these. The last two are there only while they are true.
+    READY = "Ready"
+    RECONCILING = "Reconciling"
+    STALLED = "Stalled"
+
+
+class Recovery(Base, frozen=True):
+    """What a node waits for after its maintenance, and how long at most."""
+
+    timeout: str = ""
 
 
 class Spec(Base, frozen=True):
@@ -43,6 +57,7 @@ class Spec(Base, frozen=True):
     node_name: str = ""
     reason: str = ""
     drain: RawObject | None = None
+    recovery: Recovery | None = None
 
 
 class PodReference(Base, frozen=True):
@@ -50,12 +65,6 @@ class PodReference(Base, frozen=True):
 
     namespace: str = ""
     name: str = ""
-
-
-class StatusCondition(Condition, frozen=True):
-    """A condition, with the generation of the object that it is about."""
-
-    observed_generation: int = 0
 
 
 class StatusBlocker(Base, frozen=True):
@@ -103,6 +112,15 @@ class NodeBefore(Base, frozen=True):
     labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
+class RecoveryStatus(Base, frozen=True):
+    """The workloads that had pods on the node before the drain; from `start_time` on, those that were evicted."""
+
+    start_time: datetime | None = None
+    workloads: tuple[WorkloadBefore, ...] = ()
+    omitted: int = 0  # workloads for which there was no room
+    problem: str = ""  # why they are not known
+
+
 class Status(Base, frozen=True):
     """How it stands. Zero and empty are not written, as ever."""
 
@@ -118,10 +136,12 @@ class Status(Base, frozen=True):
     observed_generation: int = 0
     next_look: datetime | None = None
     conditions: tuple[StatusCondition, ...] = ()
+    waits_for: str = ""
     blockers: tuple[StatusBlocker, ...] = ()
     drain: DrainStatus | None = None
     phase_transitions: tuple[PhaseTransition, ...] = ()  # the last ones, the newest last
     node_before: NodeBefore | None = None
+    recovery: RecoveryStatus | None = None
 
     def condition(self, kind: ConditionType) -> StatusCondition | None:
         """Return one of the conditions."""

@@ -1,14 +1,17 @@
 """What is known of a NodeMaintenance at one moment, and what is decided from it: values, and nothing else."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
 from haulout.budget.room import Crowded
+from haulout.drain.cordon import Hold as CordonHold
 from haulout.drain.keeper import Kept
 from haulout.kinds.hold import Hold
 from haulout.kube.objects import Lease, Node
 from haulout.maintenance.lease import Tenure, tenure
+from haulout.maintenance.recovery import RecoverySeen
 from haulout.maintenance.resource import NodeMaintenance
 from haulout.maintenance.steps import Step
 
@@ -43,12 +46,15 @@ class Seen:
     drain: Kept | None = None
     rivals: tuple[NodeMaintenance, ...] = ()  # other maintenances of the same node
     objection: str = ""  # why the node may not be taken out of service now
+    lacking: str = ""  # a permission that the drain may need and that the operator does not have
     leased_at: datetime | None = None  # when we took or renewed the lease
     restored_at: datetime | None = None  # when somebody had undone what we hold, and we did it again
     strays: tuple[Stray, ...] = ()
+    other_holds: Mapping[str, CordonHold] = field(default_factory=dict)  # other controllers', if the mark is lost
     may_publish: bool = True  # conditions of nodes, as far as we know
     has_budget: bool = False
     crowded: Crowded | None = None  # why the budget has no room for the node
+    recovery: RecoverySeen | None = None  # of the workloads, where the maintenance asks for it
 
     @property
     def tenure(self) -> Tenure:
@@ -77,3 +83,4 @@ class Decision:
     lease_failures: int = 0
     crowded: Crowded | None = None  # the budget for which it waits
     hold: Hold | None = None  # the person for whom it waits
+    is_recovering: bool = False  # it is over, and waits for workloads to recover

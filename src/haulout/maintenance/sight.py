@@ -17,7 +17,7 @@ from typing import Any
 
 from msgspec import structs
 
-from haulout.budget.away import may_count, orders_of
+from haulout.budget.away import RECOVERING, may_count, orders_of, recovering_of
 from haulout.budget.limits import Group
 from haulout.budget.outages import Outages
 from haulout.budget.room import Sizes
@@ -53,7 +53,7 @@ _REMEMBERED_FOR = timedelta(minutes=30)  # longer than a write is on its way, or
 def node_cache(client: Client) -> Cache[Node]:
     """Return a copy of all nodes, in which those that maintenances hold are found; others may read it, too."""
     row = compact_nodes(alike=(DRAIN_RULES,))
-    return Cache(client, Selection(NODES), row=row, indexes={_BY_HOLDER: orders_of, _BY_SERVICE: _service})
+    return Cache(client, Selection(NODES), row=row, indexes={_BY_HOLDER: holders_of, _BY_SERVICE: _service})
 
 
 def out_of_service(nodes: Cache[Node]) -> Collection[Node]:
@@ -200,7 +200,7 @@ class Sight:
     def nodes_held_by(self, maintenance: str) -> list[Node]:
         """Return the nodes that are kept cordoned in the name of a maintenance."""
         known = [self.nodes.get(node.name) for node in self.nodes.cache.by(_BY_HOLDER, maintenance)]
-        return [node for node in known if node is not None and maintenance in orders_of(node)]
+        return [node for node in known if node is not None and maintenance in holders_of(node)]
 
     # For budgets
 
@@ -226,6 +226,11 @@ class Sight:
         return self._outages.sure_in(node, now)
 
 
+def holders_of(node: Node) -> tuple[str, ...]:
+    """Return the maintenances that keep a node cordoned, or wait for its recovery."""
+    return *orders_of(node), *recovering_of(node)
+
+
 def _service(node: Node) -> tuple[str, ...]:
     return (_OUT,) if may_count(node) else ()
 
@@ -243,7 +248,8 @@ def changed_for_us(old: Node | None, new: Node | None) -> bool:
 def _of_interest(node: Node) -> tuple[object, ...]:
     conditions = tuple((it.type, it.status) for it in node.status.conditions)
     metadata = node.metadata
-    annotations = tuple(map(metadata.annotations.get, (cordon.MARK, cordon.BACKUP, hold.ANNOTATION, DRAIN_RULES)))
+    ours = cordon.MARK, cordon.BACKUP, RECOVERING, hold.ANNOTATION, DRAIN_RULES
+    annotations = tuple(map(metadata.annotations.get, ours))
     return node.uid, node.spec, metadata.labels, annotations, conditions
 
 

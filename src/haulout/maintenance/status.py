@@ -3,9 +3,14 @@
 The fields of the Node Maintenance Operator keep their meaning. What went wrong goes from `lastError` when it is over;
 `drainProgress` stays within 0 and 100; `totalpods` and `evictionPods` are counted once. The conditions say the same in
 more words, and `blockers` what stands in the way.
+
+Ready, Reconciling and Stalled are for tools that wait for objects of any kind by the rules of kstatus
+(sigs.k8s.io/cli-utils, pkg/kstatus). Ready is True when the node is empty. Before that exactly one of Reconciling and
+Stalled is True: Stalled if a person must act. Absent means False. They change with what the other conditions say. Only
+that a drain stalls may cost a write of its own, one per drain.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,17 +19,18 @@ import msgspec
 from haulout.drain import cordon
 from haulout.drain.blockers import fields_of
 from haulout.drain.cordon import BadMark
-from haulout.drain.lasting import BLOCKED_AFTER
+from haulout.drain.lasting import BLOCKED_AFTER, STALLED_AFTER
 from haulout.drain.progress import PodProgress, Progress, Standing, State
 from haulout.drain.words import some
 from haulout.kinds.hold import HELD
 from haulout.kube.admission import Admission
-from haulout.kube.objects import RawObject
+from haulout.kube.objects import RawObject, StatusCondition
 from haulout.kube.patches import difference
 from haulout.maintenance import lease
 from haulout.maintenance.decision import LEASE_LOST
 from haulout.maintenance.holding import is_adoptable, is_mark_lost, node_before, owner_name
 from haulout.maintenance.resource import (
+    UNOBSERVED,
     ConditionType,
     DrainStatus,
     NodeMaintenance,
@@ -33,15 +39,16 @@ from haulout.maintenance.resource import (
     PodReference,
     Status,
     StatusBlocker,
-    StatusCondition,
 )
 from haulout.maintenance.seen import Cause, Decision, Seen
 
 RETRYING = "Retrying"  # the reason of the condition Drained after an error
 BUDGET_USED_UP = "BudgetUsedUp"  # the reason of the condition WithinBudget
+_NO_RECOVERY = """'{"spec":{"recovery":null}}'"""
 _MOST_BLOCKERS = 50
 _MOST_TRANSITIONS = 10
 _MINUTE = timedelta(minutes=1)
+_ENDING = (State.LEAVING, State.FINISHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,16 @@ def describe(
     phase = _phase(seen, decision)
     pending = said.pending_pods_refs if progress is None else tuple(_reference(pod.pod) for pod in progress.pods)
     standing = () if progress is None else tuple(sorted(progress.blockers, key=lambda it: it.since))
+    refusing = tuple(_refusing(seen, admission, error_reason))
+    blockers = (
+        *refusing,
+        *_held(seen, decision),
+        *_crowding(seen, decision),
+        *_recovering(seen, decision),
+        *map(_blocker, standing[:_MOST_BLOCKERS]),
+    )
+    is_adopted_later = _is_to_be_adopted(seen, decision)
+    stalled = _is_stalled(seen, decision, refusing)
     status = Status(
         phase=phase,
         drain_progress=100
@@ -84,25 +101,23 @@ def describe(
         total_pods=said.total_pods or (seen.drain.on_node if seen.drain else 0),
         eviction_pods=said.eviction_pods or (progress.total if progress else 0),
         error_on_lease_count=decision.lease_failures or _kept_count(seen, decision),
-        observed_generation=seen.maintenance.metadata.generation,
+        observed_generation=UNOBSERVED if is_adopted_later else seen.maintenance.metadata.generation,
         next_look=_next_look(seen, decision, progress),
         conditions=()
-        if _is_to_be_adopted(seen, decision)
-        else tuple(_conditions(seen, decision, phase, (error_reason, error), lease_namespace)),
-        blockers=(
-            *_refusing(seen, admission, error_reason),
-            *_held(seen, decision),
-            *_crowding(seen, decision),
-            *map(_blocker, standing[:_MOST_BLOCKERS]),
-        ),
+        if is_adopted_later
+        else tuple(_conditions(seen, decision, phase, (error_reason, error), lease_namespace, stalled=stalled)),
+        waits_for=_waits_for(blockers, progress),
+        blockers=blockers,
         drain=said.drain if progress is None else _drain(seen, phase, progress),
         phase_transitions=transitions(said, phase, now=seen.now),
         node_before=node_before(seen),
+        recovery=said.recovery,
     )
     lasting_since = [it.since for it in standing if not it.blocker.is_progress]
     if seen.drain is not None and seen.drain.progress.trouble:
         lasting_since.append(seen.drain.progress.started)
     wakes = [since + BLOCKED_AFTER for since in lasting_since]
+    wakes += [] if progress is None else [it for pod in progress.pods if (it := _stalls_at(pod, was_stalled=False))]
     wakes += [status.next_look] if status.next_look else []
     return Report(status, min((it for it in wakes if it > seen.now), default=None))
 
@@ -120,8 +135,13 @@ def change_of(maintenance: NodeMaintenance, status: Status, *, now: datetime) ->
 def is_said(maintenance: NodeMaintenance, status: Status) -> bool:
     """Tell whether the status of `maintenance` says this already, whenever that was written."""
     said = maintenance.status
-    # Transitions change only with the phase. A definition of an older version does not keep them.
-    unimportant = {"last_update": said.last_update, "phase_transitions": said.phase_transitions}
+    # A CustomResourceDefinition of an older version does not keep phaseTransitions and waitsFor. Both change only with
+    # other fields.
+    unimportant = {
+        "last_update": said.last_update,
+        "phase_transitions": said.phase_transitions,
+        "waits_for": said.waits_for,
+    }
     return msgspec.structs.replace(status, **unimportant) == said
 
 
@@ -183,6 +203,7 @@ def _next_look(seen: Seen, decision: Decision, progress: Progress | None) -> dat
     """
     looks = [decision.wakes_at] if decision.wakes_at else []
     looks += [it for pod in progress.pods if (it := _next_ask(pod, seen.now))] if progress else []
+    looks += [progress.volumes_until] if progress and progress.volumes_until else []
     later = [it for it in looks if it >= seen.now]
     if not later:
         return None
@@ -199,6 +220,14 @@ def _next_ask(pod: PodProgress, now: datetime) -> datetime | None:
 
 def _blocker(standing: Standing) -> StatusBlocker:
     return StatusBlocker(**fields_of(standing.blocker), since=_whole(standing.since))
+
+
+def _waits_for(blockers: Sequence[StatusBlocker], progress: Progress | None) -> str:
+    """Return the object of the first blocker or, without blockers, the pods that are ending."""
+    if blockers:
+        return blockers[0].object
+    ending = [] if progress is None else [it.pod for it in progress.pods if it.state in _ENDING]
+    return f"pod {ending[0]} to end" if len(ending) == 1 else f"{len(ending)} pods to end" if ending else ""
 
 
 def _crowding(seen: Seen, decision: Decision) -> Iterable[StatusBlocker]:
@@ -245,6 +274,20 @@ def _held(seen: Seen, decision: Decision) -> Iterable[StatusBlocker]:
     )
 
 
+def _recovering(seen: Seen, decision: Decision) -> Iterable[StatusBlocker]:
+    """Yield what a maintenance that was deleted waits for."""
+    if not decision.is_recovering:
+        return
+    recovery = seen.maintenance.status.recovery
+    yield StatusBlocker(
+        kind="Recovery",
+        object=decision.waits_for,
+        reason=decision.problem,
+        advice=f"to end it at once: kubectl patch nm {seen.maintenance.name} --type merge -p {_NO_RECOVERY}",
+        since=None if recovery is None else recovery.start_time,
+    )
+
+
 def _drain(seen: Seen, phase: Phase, progress: Progress) -> DrainStatus:
     said = seen.maintenance.status.drain or DrainStatus()
     if seen.drain is None or seen.drain.is_waiting:
@@ -276,19 +319,69 @@ def _is_to_be_adopted(seen: Seen, decision: Decision) -> bool:
 
 
 def _conditions(
-    seen: Seen, decision: Decision, phase: Phase, error: tuple[str, str], lease_namespace: str
+    seen: Seen, decision: Decision, phase: Phase, error: tuple[str, str], lease_namespace: str, *, stalled: bool
 ) -> Iterable[StatusCondition]:
     failure = decision.failure
+    drained = _drained(seen, decision, phase, error)
     yield _condition(
         seen, ConditionType.LEASED, *_leased(seen, decision, lease_namespace), at=decision.lease_lost_since
     )
     yield _condition(seen, ConditionType.CORDONED, *_cordoned(seen))
-    yield _condition(seen, ConditionType.DRAINED, *_drained(seen, decision, phase, error))
+    yield _condition(seen, ConditionType.DRAINED, *drained)
     if failure is not None:
         yield _condition(seen, ConditionType.FAILED, True, failure.cause, failure.text)
     elif seen.maintenance.status.condition(ConditionType.FAILED) is not None:
         yield _condition(seen, ConditionType.FAILED, False, "Resumed", "what made it fail is over, or was edited")
     yield from _within_budget(seen, decision)
+    yield from _summary(seen, decision, drained, stalled=stalled)
+
+
+def _summary(
+    seen: Seen, decision: Decision, drained: tuple[bool, str, str], *, stalled: bool
+) -> Iterable[StatusCondition]:
+    """Yield what kstatus reads: Ready, and why not if it is not; of Reconciling and Stalled never both."""
+    is_ready, reason, message = drained
+    if decision.crowded is not None and not is_ready:
+        reason, message = BUDGET_USED_UP, str(decision.crowded)
+    yield _condition(seen, ConditionType.READY, is_ready, reason, message)
+    if not is_ready:
+        kind = ConditionType.STALLED if stalled else ConditionType.RECONCILING
+        yield _condition(seen, kind, True, reason, message)
+
+
+def _is_stalled(seen: Seen, decision: Decision, refusing: Iterable[StatusBlocker]) -> bool:
+    """Tell whether a person must act: it has failed, or something has been in the way for STALLED_AFTER."""
+    if decision.failure is not None or any(it.since and it.since + STALLED_AFTER <= seen.now for it in refusing):
+        return True
+    drain, was_stalled = seen.drain, _was_stalled(seen)
+    if drain is None or drain.is_waiting or decision.problem:
+        return False
+    if not drain.progress.is_known:
+        return was_stalled
+    stalls = (_stalls_at(pod, was_stalled=was_stalled) for pod in drain.progress.pods)
+    return any(it is not None and it <= seen.now for it in stalls)
+
+
+def _was_stalled(seen: Seen) -> bool:
+    said = seen.maintenance.status.condition(ConditionType.STALLED)
+    return said is not None and said.status == "True" and seen.maintenance.status.phase == Phase.RUNNING
+
+
+def _stalls_at(pod: PodProgress, *, was_stalled: bool) -> datetime | None:
+    """Return from when on a pod is in the way for too long; None: it is not in the way.
+
+    The time counts from the pod's turn to leave, which a successor knows. It does not know since when the pod is
+    blocked, nor whether it is before it has asked the pod: so what was stalled stays so until then.
+    """
+    standing = pod.standing
+    if standing is not None and (pod.since is None or pod.state is State.OVERDUE):
+        return None if standing.blocker.is_progress else standing.since + STALLED_AFTER
+    if pod.since is None or (standing is not None and standing.blocker.is_progress):
+        return None
+    stalls_at = pod.since + STALLED_AFTER
+    if was_stalled:
+        return stalls_at if pod.state in (State.EVICTING, State.BLOCKED) else None
+    return None if standing is None else max(stalls_at, standing.since + BLOCKED_AFTER)
 
 
 def _within_budget(seen: Seen, decision: Decision) -> Iterable[StatusCondition]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from haulout.drain.memory import Checkpoint
 from haulout.drain.policy import Policy
 from haulout.kube.objects import Lease, RawObject
-from haulout.maintenance.resource import NodeBefore
+from haulout.maintenance.resource import NodeBefore, RecoveryStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,28 @@ class RecordNode:
 
 
 @dataclass(frozen=True, slots=True)
+class RecordWorkloads:
+    """Write into the status which workloads are on the node, before its pods leave."""
+
+    recovery: RecoveryStatus
+
+
+@dataclass(frozen=True, slots=True)
+class BeginRecovery:
+    """Write into the status which workloads were evicted, and that their recovery is waited for from now on."""
+
+
+@dataclass(frozen=True, slots=True)
+class EndRecovery:
+    """Take off the node that workloads recover; `missing` says what is not available though the time is over."""
+
+    node: str
+    change: RawObject
+    is_recovered: bool = False
+    missing: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Hold:
     """Cordon, taint and label the node in our name; `is_first` if we did not hold it yet.
 
@@ -112,6 +134,9 @@ Step = (
     | StopDrain
     | TakeLease
     | RecordNode
+    | RecordWorkloads
+    | BeginRecovery
+    | EndRecovery
     | Hold
     | Publish
     | Release

@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 
 WAITING, MAINTENANCE_ERROR = "MaintenanceWaiting", "MaintenanceError"  # reasons of events
+RECOVERING = "WaitingForRecovery"  # the same
 
 
 class _Event(NamedTuple):
@@ -54,6 +55,11 @@ class Teller:
                 self._blocked(maintenance, standing)
         if drain.progress.trouble and drain.progress.started + told_after <= seen.now:
             self._cannot_see(maintenance, drain.progress.trouble)
+        left = drain.progress.left_attached
+        if left and self._is_new(maintenance.name, "volumes"):
+            note = f"the drain of node {maintenance.node} does not wait for volumes any longer: {left}"
+            self._log(maintenance, f"does not wait for volumes any longer: {left}")
+            self._tell(maintenance, _Event("Warning", "VolumesStillAttached", note, "Drain"))
         is_slow = drain.outcome is None and drain.progress.started + told_after <= seen.now
         if is_slow and self._is_new(maintenance.name, "slow"):
             # Scripts of the Node Maintenance Operator's users look for these words.
@@ -129,6 +135,15 @@ class Teller:
         else:
             self._about(node, _UNCORDON)
         self._log(maintenance, "lets go of it" + ("; it stays cordoned" if node.spec.unschedulable else ""))
+
+    def recovers(self, maintenance: NodeMaintenance, *, is_recovered: bool, missing: str) -> None:
+        """Tell how the wait for workloads has ended; nothing if nobody wants it any more."""
+        if is_recovered:
+            note = f"node {maintenance.node} is Ready, and the workloads that were evicted are available again"
+            self._tell(maintenance, _Event("Normal", "WorkloadsRecovered", note, "Recover"))
+        elif missing:
+            self._tell(maintenance, _Event("Warning", "RecoveryTimedOut", f"ends without: {missing}", "Recover"))
+        self._log(maintenance, f"does not wait for recovery any longer: {missing}" if missing else "has recovered")
 
     def is_removed(self, maintenance: NodeMaintenance) -> None:
         """Tell that a maintenance is over."""

@@ -390,6 +390,15 @@ def test_an_edited_before_makes_nothing_of_ours_stay(mark: str) -> None:
     assert after(tampered, release(tampered, "nm/a")) == node
 
 
+def test_a_person_may_edit_that_the_node_was_cordoned_before() -> None:
+    node = a_node()
+    held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))
+    tampered = edited(held, mark=marked(before={"unschedulable": True}))
+    left = after(tampered, release(tampered, "nm/a"))
+    assert left.spec.unschedulable
+    assert DRAIN not in left.spec.taints
+
+
 def test_wishes_edited_out_of_the_mark_go_with_their_owner() -> None:
     node = a_node()
     held = after(node, acquire(node, "nm/a", MEDIK8S, now=NOW))

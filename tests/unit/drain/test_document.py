@@ -21,6 +21,8 @@ gracePeriod: 45s
 timeout: 1h
 evictionTimeout: 20m
 deletionTimeout: 5m
+waitCompletedTimeout: 30m
+volumeDetachTimeout: 6m
 forceDelete: true
 parallel: 4
 podSelector: app!=cache
@@ -35,6 +37,7 @@ rules:
 - name: batch
   namespaceSelector: tier=batch
   behavior: WaitCompleted
+  waitCompletedTimeout: 40m
 - name: agents
   podSelector: agent
   behavior: Skip
@@ -43,7 +46,8 @@ rules:
 
 KEYS = (
     "force, ignoreDaemonSets, deleteEmptyDirData, skipWaitForDelete, podSelector, gracePeriod, timeout, "
-    "evictionTimeout, deletionTimeout, forceDelete, disableEviction, evictionRequests, parallel, order, rules"
+    "evictionTimeout, deletionTimeout, waitCompletedTimeout, volumeDetachTimeout, forceDelete, disableEviction, "
+    "evictionRequests, parallel, order, rules"
 )
 
 
@@ -66,6 +70,8 @@ def test_a_whole_policy_is_understood() -> None:
         timeout=timedelta(hours=1),
         eviction_timeout=timedelta(minutes=20),
         deletion_timeout=timedelta(minutes=5),
+        wait_completed_timeout=timedelta(minutes=30),
+        volume_detach_timeout=timedelta(minutes=6),
         force_delete=True,
         parallel=4,
         order=Order(by_priority=True, storage_last=True, daemon_sets_last=True),
@@ -78,7 +84,12 @@ def test_a_whole_policy_is_understood() -> None:
                 grace_period=timedelta(minutes=5),
                 eviction_timeout=timedelta(hours=1),
             ),
-            Rule(name="batch", namespace_selector=parse("tier=batch"), behavior=Behavior.WAIT_COMPLETED),
+            Rule(
+                name="batch",
+                namespace_selector=parse("tier=batch"),
+                behavior=Behavior.WAIT_COMPLETED,
+                wait_completed_timeout=timedelta(minutes=40),
+            ),
             Rule(name="agents", pods=parse("agent"), behavior=Behavior.SKIP),
         ),
     )
@@ -127,6 +138,18 @@ def test_all_that_is_wrong_is_told_at_once_with_its_place() -> None:
     ("document", "problem"),
     [
         ("drain", "found 'drain', expected keys and values"),
+        (
+            {"waitCompletedTimeout": "0s"},
+            "waitCompletedTimeout: found '0s', expected a duration above zero, or nothing at all for no limit",
+        ),
+        (
+            {"timeout": "1h", "waitCompletedTimeout": "1h"},
+            "waitCompletedTimeout: found 1h0m0s, expected less than timeout, 1h0m0s",
+        ),
+        (
+            {"rules": [{"name": "x", "behavior": "Skip", "waitCompletedTimeout": "1h"}]},
+            "rules[0].waitCompletedTimeout: found with behavior Skip, expected only with WaitCompleted",
+        ),
         (
             {"evictionTimeout": "5m"},
             "evictionTimeout: found without force, expected force: true, or no deletion after a time",

@@ -488,6 +488,30 @@ async def test_a_rule_can_keep_pods_or_wait_for_their_end(clock: Clock) -> None:
         assert sorted(town.names()) == ["batch-00", "kept-00"]
 
 
+async def test_the_time_in_which_pods_may_complete_begins_with_the_drain(clock: Clock) -> None:
+    """Before that no end of it is shown: it would not be true. A successor does not begin it anew."""
+    rule = Rule(name="b", pods=parse("app=batch"), behavior=Behavior.WAIT_COMPLETED, wait_completed_timeout=5 * MINUTE)
+    policy = replace(NMO, rules=(rule,))
+    async with a_town(clock, "n1") as town:
+        await town.run_pods("batch", 1, on="n1")
+        drain = town.new_drain("n1", policy, waiting=True)
+        running = town.start(drain)
+        await clock.sleep(6 * MINUTE)
+        (waiting,) = drain.progress.blockers
+        assert "evicted" not in waiting.blocker.reason
+        drain.begin()
+        await clock.sleep(MINUTE)
+        (limited,) = drain.progress.blockers
+        assert limited.blocker.reason.endswith(f"by {clock.now() + 4 * MINUTE:%Y-%m-%d %H:%M:%S} UTC, it is evicted")
+        drain.stop(hands_over=True)
+        checkpoint = (await running).progress.checkpoint
+        assert town.evictions() == []
+        began = clock.monotonic()
+        assert (await town.drain("n1", policy, checkpoint=checkpoint)).is_drained
+        assert 4 * 60 <= clock.monotonic() - began <= 4 * 60 + 2
+        assert town.evictions() == ["batch-00"]
+
+
 async def test_rules_can_choose_by_the_labels_of_namespaces(clock: Clock) -> None:
     async with a_town(clock, "n1") as town:
         await town.run_pods("web", 2, on="n1")

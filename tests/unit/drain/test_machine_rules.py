@@ -117,6 +117,92 @@ def test_a_pod_that_is_to_finish_is_never_deleted_whatever_the_policy_says() -> 
     assert (first.actions, later.actions) == ((), ())
 
 
+# WaitCompleted with a limit
+
+HOUR, MINUTE = timedelta(hours=1), timedelta(minutes=1)
+LIMITED = replace(NMO, wait_completed_timeout=HOUR)
+WAITS = a_rule("jobs", "WaitCompleted", app="job")
+
+
+def at(when: datetime, *pods: Pod, rules: Any = (), policy: Policy = LIMITED, **more: Any) -> Plan:
+    """Decide at an instant about a drain that began at NOW."""
+    view = View(node="n1", pods=pods, **more)
+    return decide(view, Memory(started=NOW), honoured(policy, a_node(list(rules) or "")), now=when)
+
+
+@pytest.mark.parametrize(
+    ("job", "rules"),
+    [(a_pod("job"), [WAITS]), (labelled("job", "wait-completed"), ())],
+    ids=["by a MachineDrainRule", "by a label"],
+)
+def test_a_pod_that_has_not_completed_in_time_is_evicted(job: Pod, rules: Any) -> None:
+    before = at(NOW + HOUR - MINUTE, job, rules=rules)
+    assert (asked(before), before.wakes_at) == ([], NOW + HOUR)
+    (row,) = before.progress.pods
+    assert (row.state, row.next_at) == (State.FINISHING, NOW + HOUR)
+    reason = "lets it run until it has finished by itself; if it has not by 2026-01-05 10:00:00 UTC, it is evicted"
+    assert waiting(before)["job"][1].endswith(reason)
+    after = at(NOW + HOUR, job, rules=rules)
+    assert (asked(after), after.progress.blockers) == (["job"], ())
+
+
+def test_what_has_completed_in_time_stays_when_the_time_is_over() -> None:
+    done = a_pod("job", phase="Succeeded")
+    assert at(NOW + 2 * HOUR, done, rules=[WAITS]).ending is Ending.DRAINED
+
+
+def test_the_policys_own_rule_says_for_how_long_its_pods_may_complete() -> None:
+    own = Rule(name="jobs", pods=parse("app=job"), behavior=Behavior.WAIT_COMPLETED, wait_completed_timeout=2 * HOUR)
+    policy = replace(LIMITED, rules=(own,))
+    for rules in ((), [WAITS]):
+        assert asked(at(NOW + HOUR, a_pod("job"), rules=rules, policy=policy)) == []
+        assert asked(at(NOW + 2 * HOUR, a_pod("job"), rules=rules, policy=policy)) == ["job"]
+
+
+def test_a_pod_that_another_rule_skips_stays_when_the_time_is_over() -> None:
+    policy = replace(LIMITED, rules=(Rule(name="keep", behavior=Behavior.SKIP),))
+    for job, rules in ((a_pod("job"), [WAITS]), (labelled("job", "wait-completed"), ())):
+        plan = at(NOW + HOUR, job, rules=rules, policy=policy)
+        assert (plan.ending, plan.progress.warning) == (Ending.DRAINED, "skipping Pods by rule keep: shop/job")
+    odd = a_rule("odd", "Explode", app="job")
+    plan = at(NOW + HOUR, labelled("job", "wait-completed"), rules=[odd])
+    assert waiting(plan)["job"][0] is Kind.RULE
+
+
+def test_rules_about_namespaces_count_when_a_labelled_pod_has_had_its_time() -> None:
+    policy = replace(LIMITED, rules=(Rule(name="k", namespace_selector=parse("tier=x"), behavior=Behavior.SKIP),))
+    job = labelled("job", "wait-completed")
+    assert at(NOW, job, policy=policy).questions == (Question("namespace", "shop"),)
+    plan = at(NOW + HOUR, job, policy=policy, namespaces={"shop": {"tier": "x"}})
+    assert plan.ending is Ending.DRAINED
+    unlimited = replace(policy, wait_completed_timeout=None)
+    assert at(NOW, job, policy=unlimited).questions == ()
+
+
+def test_the_order_of_a_rule_counts_when_the_time_is_over() -> None:
+    policy = replace(LIMITED, rules=(Rule(name="late", pods=parse("app=job"), order=5),))
+    plan = at(NOW + HOUR, a_pod("job"), a_pod("web"), rules=[WAITS], policy=policy)
+    assert asked(plan) == ["web"]
+    plan = at(NOW + HOUR, a_pod("job"), a_pod("web"), rules=[WAITS])
+    assert asked(plan) == ["job", "web"]
+
+
+def test_the_grace_period_fits_between_the_end_of_the_wait_and_the_deadline() -> None:
+    policy = replace(LIMITED, timeout=HOUR + timedelta(seconds=10))
+    plan = at(NOW, a_pod("job"), rules=[WAITS], policy=policy)
+    assert plan.wakes_at == NOW + HOUR - timedelta(seconds=35)
+
+
+def test_a_pod_that_the_policy_does_not_let_go_is_not_evicted_either() -> None:
+    """Nothing else is refused because of it before: it may well complete."""
+    kubectl = Policy(wait_completed_timeout=HOUR)
+    bare, web = labelled("bare", "wait-completed", owner=""), a_pod("web")
+    before = at(NOW, bare, web, policy=kubectl)
+    assert (asked(before), before.ending) == (["web"], None)
+    after = decide(View(node="n1", pods=[bare, web]), before.memory, kubectl, now=NOW + HOUR)
+    assert (asked(after), after.ending, waiting(after)["bare"][0]) == (["web"], None, Kind.POLICY)
+
+
 # Order
 
 

@@ -16,8 +16,9 @@ from haulout.drain.policy import Behavior, Order, Policy, Rule
 from haulout.drain.progress import Ending, State
 from haulout.drain.selection import DaemonSetAnswer, Filters
 from haulout.drain.sorting import Question
+from haulout.drain.tolerations import Toleration
 from haulout.errors import Cause, Forbidden, KubeError, ServerFailure, TooManyRequests, Unreachable
-from haulout.kube.objects import Pod
+from haulout.kube.objects import Pod, Taint
 from haulout.kube.selectors import parse
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
@@ -109,6 +110,110 @@ def test_pods_that_are_scheduled_as_a_group_leave_with_the_last_of_them() -> Non
     assert asked(look(*pods, policy=by_priority)) == [("evict", "single")]
     assert asked(look(*pods[1:], policy=by_priority)) == [("evict", "other")]
     assert asked(look(*pods[1:3], policy=by_priority)) == [("evict", "a"), ("evict", "b")]
+
+
+# Pods of DaemonSets that leave last
+
+LAST = replace(NMO, order=Order(daemon_sets_last=True))
+TAINTED = (Taint(key="medik8s.io/drain", effect="NoSchedule"),)
+TOLERANT = DaemonSetAnswer(tolerations=(Toleration(operator="Exists"),))
+LOGS, CNI = a_pod("logs", owner=DAEMON, app="logs"), a_pod("cni", owner=DAEMON, app="cni")
+DAEMONS: dict[str, Any] = {
+    "daemon_sets": {"shop/logs": DaemonSetAnswer(), "shop/cni": TOLERANT},
+    "taints": TAINTED,
+    "node_ready": True,
+}
+
+
+def test_pods_of_daemon_sets_leave_when_all_others_have_and_would_not_come_back() -> None:
+    plan = look(LOGS, CNI, PODS[0], policy=LAST, **DAEMONS)
+    assert asked(plan) == [("evict", "cart-0")]
+    assert {it.pod: it.words for it in plan.progress.pods} == {
+        "shop/logs": "leaves after those of order 0",
+        "shop/cart-0": "is asked to leave",
+    }
+    stays = "ignoring DaemonSet-managed Pods that tolerate all taints of the node and would come back: shop/cni"
+    assert plan.progress.warning == stays
+    going = leaving(PODS[0], at=NOW)
+    assert asked(look(LOGS, CNI, going, policy=LAST, memory=plan.memory, **DAEMONS)) == []
+    alone = look(LOGS, CNI, policy=LAST, memory=plan.memory, **DAEMONS)
+    assert asked(alone) == [("evict", "logs")]
+    assert look(CNI, policy=LAST, memory=alone.memory, **DAEMONS).ending is Ending.DRAINED
+
+
+def test_without_that_order_no_pod_of_a_daemon_set_leaves_and_the_node_is_not_asked_for() -> None:
+    plan = look(LOGS, CNI, daemon_sets=DAEMONS["daemon_sets"])
+    assert (plan.ending, plan.questions) == (Ending.DRAINED, ())
+    assert plan.progress.warning == "ignoring DaemonSet-managed Pods: shop/logs, shop/cni"
+
+
+@pytest.mark.parametrize(
+    "taints",
+    [
+        (),
+        (Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule"),),
+        (Taint(key="node.kubernetes.io/network-unavailable", effect="NoSchedule"),),
+        (Taint(key="soft", effect="PreferNoSchedule"),),
+    ],
+    ids=["none", "the cordon", "one that comes and goes", "one that nobody must keep to"],
+)
+def test_a_pod_of_a_daemon_set_stays_if_no_taint_keeps_it_from_coming_back(taints: tuple[Taint, ...]) -> None:
+    plan = look(LOGS, policy=LAST, **DAEMONS | {"taints": taints})
+    assert (plan.ending, asked(plan)) == (Ending.DRAINED, [])
+
+
+@pytest.mark.parametrize(
+    ("toleration", "comes_back"),
+    [
+        ({"operator": "Exists"}, True),
+        ({"key": "medik8s.io/drain", "operator": "Exists"}, True),
+        ({"key": "medik8s.io/drain", "operator": "Exists", "effect": "NoSchedule"}, True),
+        ({"key": "medik8s.io/drain"}, True),
+        ({"key": "medik8s.io/drain", "operator": "Lt", "value": "5"}, True),
+        ({"key": "medik8s.io/drain", "operator": "Exists", "effect": "NoExecute"}, False),
+        ({"key": "medik8s.io/drain", "operator": "Equal", "value": "now"}, False),
+        ({"key": "other", "operator": "Exists"}, False),
+    ],
+)
+def test_tolerations_count_as_for_the_scheduler(toleration: dict[str, str], comes_back: bool) -> None:  # noqa: FBT001 - what is expected
+    answer = DaemonSetAnswer(tolerations=(msgspec.convert(toleration, Toleration),))
+    plan = look(LOGS, policy=LAST, **DAEMONS | {"daemon_sets": {"shop/logs": answer}})
+    assert (asked(plan) == []) is comes_back
+
+
+def test_the_node_is_asked_for_its_taints_and_once_more_before_daemons_leave() -> None:
+    known = DAEMONS | {"taints": None, "node_ready": None}
+    first = look(LOGS, PODS[0], policy=LAST, **known)
+    assert (first.questions, asked(first)) == ((Question("node", "n1"),), [])
+    old = DAEMONS | {"node_ready": None}
+    assert asked(look(LOGS, PODS[0], policy=LAST, **old)) == [("evict", "cart-0")]
+    turn = look(LOGS, policy=LAST, **old)
+    assert (turn.questions, asked(turn)) == ((Question("node", "n1"),), [])
+    unknown = look(LOGS, PODS[0], policy=LAST, **DAEMONS | {"taints": "it does not say"})
+    assert asked(unknown) == [("evict", "cart-0")]
+    assert [it.blocker.kind for it in unknown.progress.blockers] == [Kind.API]
+
+
+def test_daemons_that_would_come_back_forbid_the_drain_where_kubectl_says_so() -> None:
+    kubectl = Policy(filters=Filters(force=True), order=Order(daemon_sets_last=True))
+    assert look(CNI, PODS[0], policy=kubectl, **DAEMONS).ending is Ending.REFUSED
+    assert asked(look(LOGS, PODS[0], policy=kubectl, **DAEMONS)) == [("evict", "cart-0")]
+
+
+def test_rules_keep_daemons_and_nobody_waits_for_them_to_complete() -> None:
+    for behavior in (Behavior.SKIP, Behavior.WAIT_COMPLETED):
+        rule = Rule(name="keep", pods=parse("app=logs"), behavior=behavior, wait_completed_timeout=SECOND)
+        plan = look(LOGS, policy=replace(LAST, rules=(rule,)), at=NOW + MINUTE, **DAEMONS)
+        assert (plan.ending, plan.progress.warning) == (Ending.DRAINED, "skipping Pods by rule keep: shop/logs")
+
+
+def test_what_only_calls_itself_a_daemon_set_stays_spared() -> None:
+    """As by default in profiles, which may not read such sets."""
+    smc = replace(Policy.like_smc(), order=Order(daemon_sets_last=True))
+    kruise = a_pod("kruise", owner="apps.kruise.io/v1alpha1 DaemonSet", app="kruise")
+    assert asked(look(LOGS, CNI, kruise, policy=smc, **DAEMONS)) == [("evict", "logs")]
+    done = a_pod("done", owner=DAEMON, app="logs", phase="Succeeded")
+    assert look(done, policy=smc, **DAEMONS).ending is Ending.DRAINED
 
 
 def test_nothing_to_leave_is_an_end_that_is_yet_to_be_confirmed() -> None:
@@ -477,3 +582,16 @@ def test_each_pod_is_in_exactly_one_count() -> None:
     assert [it.state for it in told.pods] == [State.LEAVING, State.BLOCKED, State.EVICTING, State.EVICTING]
     assert str(told.pods[1]).startswith("shop/cart-2: PodDisruptionBudget shop/cart needs 2")
     assert str(told.blockers[0]).endswith("(since 09:00:00 UTC)")
+
+
+def test_a_pod_that_comes_in_the_instant_in_which_another_of_its_owner_was_told_to_go_is_its_successor() -> None:
+    memory = replace(look(PODS[0]).memory, begun=True)
+    for number in range(3):
+        memory = memory.seeing(PODS[: number + 1], now=NOW).accepted(PODS[number].uid, at=NOW)
+    assert [memory.traces[it.uid].generation for it in PODS[:3]] == [0, 1, 2]
+
+
+def test_a_request_that_was_given_up_before_it_was_sent_does_not_count() -> None:
+    memory = ask_all(look(PODS[0])).dropped(PODS[0].uid)
+    assert (memory.traces[PODS[0].uid].asks, memory.asking) == (0, 0)
+    assert asked(look(PODS[0], memory=memory)) == [("evict", PODS[0].name)]

@@ -102,8 +102,8 @@ ALL = Order(by_priority=True, storage_last=True, daemon_sets_last=True)
         (Order(), ["agent", "plain", "store", "vital", "last"]),
         (Order(by_priority=True), ["plain", "store", "agent", "vital", "last"]),
         (Order(storage_last=True), ["agent", "plain", "vital", "store", "last"]),
-        (Order(daemon_sets_last=True), ["plain", "store", "vital", "agent", "last"]),
-        (ALL, ["plain", "vital", "store", "agent", "last"]),
+        (Order(daemon_sets_last=True), ["plain", "store", "vital", "last", "agent"]),
+        (ALL, ["plain", "vital", "store", "last", "agent"]),
     ],
 )
 def test_pods_leave_in_the_order_that_was_asked_for(order: Order, names: list[str]) -> None:
@@ -121,10 +121,19 @@ def test_pods_leave_in_the_order_that_was_asked_for(order: Order, names: list[st
 
 def test_waiting_for_an_end_holds_up_only_higher_orders() -> None:
     waits = place_of(a_pod(), Rule(name="w", behavior=Behavior.WAIT_COMPLETED), ALL)
-    beside = place_of(a_pod(kind="DaemonSet", priority=2_000_000_000), ANY_POD, ALL)
+    beside = place_of(a_pod(volumes=STORAGE, priority=2_000_000_000), ANY_POD, ALL)
     after = place_of(a_pod(), Rule(name="x", order=1), ALL)
     before = place_of(a_pod(), Rule(name="x", order=-1), ALL)
     assert before < beside < waits < after
+
+
+def test_pods_of_daemon_sets_leave_after_all_orders_and_in_order_among_themselves() -> None:
+    highest = place_of(a_pod(), Rule(name="x", order=2**31 - 1), ALL)
+    orders = (-(2**31), None, 2**31 - 1)
+    daemons = [place_of(a_pod(kind="DaemonSet"), Rule(name="d", order=order), ALL) for order in orders]
+    assert [highest, *daemons] == sorted([*reversed(daemons), highest])
+    assert str(daemons[1]) == "pods of DaemonSets"
+    assert str(daemons[2]) == "order 2147483647, pods of DaemonSets"
 
 
 @pytest.mark.parametrize(

@@ -345,3 +345,40 @@ def test_a_hold_is_no_concern_of_what_has_begun_nor_of_a_profile_that_has_asked_
     assert isinstance(decide(seen(owner=a_set(CLAIMED), peers=held())).step, Begin)
     assert isinstance(decide(seen(a_record(eventcode=BY_PROFILE), peers=held())).step, TakeClaim)
     assert isinstance(decide(seen(peers=held(timedelta()))).step, TakeClaim)  # it is over
+
+
+@pytest.mark.parametrize(
+    ("uid", "flag", "phase"),
+    [
+        ("", False, Phase.CANCELLED),
+        ("uid-m1", False, Phase.CANCELLED),
+        ("", True, Phase.CANCELLED),
+        ("uid-m1", True, Phase.COMPLETED),
+    ],
+)
+def test_a_cancelled_record_is_completed_only_after_its_machine_was_deleted(
+    uid: str, *, flag: bool, phase: Phase
+) -> None:
+    status = Status(machine_uid=uid, phase=Phase.CANCELLED, message="a person did")
+    decision = decide(seen(a_record(status=status, maintenancescheduled=flag), machine=None))
+    assert (decision.phase, decision.step) == (phase, None)
+
+
+def test_a_machine_that_leaves_says_what_happens_to_its_node_or_to_its_instance() -> None:
+    with_node = a_machine(deletion_timestamp=NOW)
+    without = msgspec.structs.replace(with_node, status=MachineStatus(phase="Deleting"))
+    assert "node node-m1 is emptied and ended by the Machine API" in decide(seen(machine=with_node)).why
+    assert "its instance is ended by the Machine API" in decide(seen(machine=without)).why
+
+
+@pytest.mark.parametrize("replicas", [0, 1, 3])
+def test_a_set_whose_claimed_machine_is_gone_takes_its_surge_back(replicas: int) -> None:
+    step = withdrawal(a_set(UP, replicas=replicas), peers(others=2), is_wanted=False)
+    assert isinstance(step, DropClaim)
+    assert step.replicas == max(replicas - 1, 0)
+
+
+def test_a_surge_whose_machine_is_not_made_yet_is_taken_back() -> None:
+    step = withdrawal(a_set(UP, replicas=3), peers(a_machine(), others=1), is_wanted=False)
+    assert isinstance(step, DropClaim)
+    assert step.replicas == 2

@@ -162,7 +162,7 @@ async def test_a_hostile_record_holds_up_no_other(clock: Clock) -> None:
         assert phase(cluster, "hostile") == "Refused"
 
 
-async def test_an_idle_operator_writes_nothing(clock: Clock) -> None:
+async def test_an_idle_operator_writes_nothing(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     async with openshift(a_cluster(clock)).on_the_sandbox() as cluster, machine_api(cluster, paces=BRISK):
         old = await with_machine_set(cluster, "workers", replicas=2)
         cluster.run(operating(Terms(lead=timedelta(days=1))))
@@ -172,3 +172,4 @@ async def test_an_idle_operator_writes_nothing(clock: Clock) -> None:
         told = len([it for it in cluster.history if it.who == "operator"])
         await cluster.pass_time(hours=1)
         assert len([it for it in cluster.history if it.who == "operator"]) <= told + 1  # its event may come late
+        assert [it.getMessage() for it in caplog.records if it.levelname in ("WARNING", "ERROR")] == []

@@ -82,6 +82,19 @@ async def a_budget_that_opens(stage: Stage) -> None:
         await cluster.eventually(lambda: cluster.ready("shop/on-n1"), becomes=1)
 
 
+async def recovers(stage: Stage) -> None:
+    """Wait in the end for a workload that can run nowhere else."""
+    pods = {"nodeSelector": {"kubernetes.io/hostname": "n1"}}
+    async with a_plan(stage).with_deployment("shop/cart", replicas=1, pods=pods).on_the_sandbox() as cluster:
+        stage.begin(cluster.cluster)
+        await order(cluster, "n1", recovery={"timeout": "1h"})
+        await held(cluster)
+        await over(cluster)
+        assert cluster.ready("shop/cart") == 1
+        assert is_given_back(cluster, "n1")
+        assert not has_lease(cluster, "n1")
+
+
 async def cordoned_before(stage: Stage) -> None:
     """Cordon the node by hand before."""
     async with a_plan(stage).with_objects(FREE[0]).on_the_sandbox() as cluster:
@@ -190,6 +203,7 @@ async def taken_over(stage: Stage) -> None:
 STORIES: tuple[Callable[[Stage], Awaitable[None]], ...] = (
     plain,
     a_budget_that_opens,
+    recovers,
     cordoned_before,
     two_for_one_node,
     edited,

@@ -7,10 +7,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from msgspec import structs
 
 from haulout.drain import cordon
 from haulout.drain.policy import Policy
 from haulout.drain.progress import Ending
+from haulout.kinds import hold
 from haulout.maintenance import steps
 from haulout.maintenance.decision import (
     FIRST_LOOK_WITHIN,
@@ -303,6 +305,24 @@ def test_nobody_is_fought_for_a_lease() -> None:
     assert rests(seen(lease=ahead, leased_at=NOW - SECOND)).wakes_at == NOW - SECOND + LEASE_TAKEN_AT_MOST_EVERY
     assert step(seen(lease=ahead, leased_at=NOW - LEASE_TAKEN_AT_MOST_EVERY)) is steps.TakeLease
     assert step(seen(lease=ahead, leased_at=NOW + HOUR)) is steps.TakeLease, "that was before the clock was set"
+
+
+@pytest.mark.parametrize("ago", [timedelta(), SECOND], ids=str)
+def test_a_lease_that_is_deleted_right_after_it_was_taken_is_not_taken_again_at_once(ago: timedelta) -> None:
+    decision = rests(seen(lease=None, leased_at=NOW - ago))
+    assert "was deleted right after it was taken" in decision.problem
+    assert decision.wakes_at == NOW - ago + LEASE_TAKEN_AT_MOST_EVERY
+
+
+@pytest.mark.parametrize(
+    ("lease", "expected"),
+    [(None, type(None)), (a_lease(OTHER), type(None)), (a_lease(), steps.ReleaseLease)],
+    ids=["none", "another's", "ours"],
+)
+def test_while_a_person_holds_the_node_only_our_own_lease_is_released(lease: Any, expected: type[object]) -> None:
+    annotated = structs.replace(BARE.metadata, annotations={hold.ANNOTATION: "by=alice; migration"})
+    node = structs.replace(BARE, metadata=annotated)
+    assert step(seen(RECORDED, node=node, lease=lease, drain=LOOKED)) is expected
 
 
 def test_without_a_lease_nothing_goes_on() -> None:

@@ -1,21 +1,29 @@
 """What keeps the controller of NodeMaintenances from acting on old copies, in circles, or on behalf of who is done."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
-from haulout.budget.limits import Budget, BudgetLimit
+import pytest
+
+from haulout.budget.limits import NO_BUDGET, Budget, BudgetLimit
 from haulout.core.clock import Clock
+from haulout.kinds.hold import ANNOTATION as HOLD
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.objects import RawObject
+from haulout.kube.patches import merge_patch
 from haulout.maintenance.controller import Controller, Settings
+from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES
+from haulout.maintenance.restlessness import MOST, WITHIN
 from support.clusters import a_cluster
 from support.live import SandboxCluster
 from support.maintaining import (
     LEASES,
+    NAME,
+    PLURAL,
     a_lease,
     countermand,
     invariants,
@@ -24,11 +32,13 @@ from support.maintaining import (
     operate,
     order,
     over,
+    phase,
     succeeded,
 )
 
 OTHER = "NodeHealthCheck-workers"
 A_WHILE = timedelta(minutes=1)
+ONE_AT_A_TIME = Budget((BudgetLimit(most=1),))
 
 
 @asynccontextmanager
@@ -60,13 +70,32 @@ async def test_a_free_lease_is_not_taken_for_an_order_that_was_deleted_unseen(cl
         assert written_by_operator(cluster, "leases") == []
 
 
-async def test_an_order_that_got_its_slot_does_not_count_as_waiting(clock: Clock) -> None:
-    controllers: list[Controller] = []
+async def test_an_order_that_is_gone_is_read_every_ten_seconds_until_the_watch_says_so(clock: Clock) -> None:
+    async with a_still_cluster(clock, "n1") as cluster:
+        operator = cluster.run(operate)
+        await cluster.create(a_lease("n1", holder=OTHER, now=clock.now(), lasting=timedelta(hours=1)))
+        await order(cluster, "n1")
+        await cluster.eventually(lambda: "held by" in last_error(cluster))
+        await cluster.pass_time(seconds=30)
+        operator.transport.faults.late(A_WHILE, path="/nodemaintenances", times=None)
+        await cluster.change(PLURAL, NAME, metadata={"finalizers": None})
+        await countermand(cluster)
+        before = len(operator.transport.asked(method="GET", path=f"/nodemaintenances/{NAME}"))
+        await cluster.delete("leases", f"{LEASES}/node-n1")
+        await cluster.pass_time(seconds=35)
+        asked = len(operator.transport.asked(method="GET", path=f"/nodemaintenances/{NAME}")) - before
+        assert 3 <= asked <= 5
+
+
+def operating_with_budget(
+    controllers: list[Controller], budget: Budget = ONE_AT_A_TIME
+) -> Callable[[Client], Coroutine[Any, Any, None]]:
+    """Return an operator with this budget; its controller is appended to the list."""
 
     async def operate_with_budget(client: Client) -> None:
         events = EventRecorder(client, instance="test", controller="NodeMaintenance")
         controller = Controller(client, events=events, settings=Settings(namespace="default"))
-        controller.use(Budget((BudgetLimit(most=1),)))
+        controller.use(budget)
         controllers.append(controller)
         async with asyncio.TaskGroup() as group:
             sending = group.create_task(events.run())
@@ -75,8 +104,29 @@ async def test_an_order_that_got_its_slot_does_not_count_as_waiting(clock: Clock
             finally:
                 sending.cancel()
 
+    return operate_with_budget
+
+
+async def test_an_order_whose_node_a_person_held_joins_the_waiting_list_when_the_hold_ends(clock: Clock) -> None:
+    controllers: list[Controller] = []
     async with maintained(a_cluster(clock)).with_nodes(2).on_the_sandbox() as cluster:
-        cluster.run(operate_with_budget)
+        cluster.run(operating_with_budget(controllers))
+        await order(cluster, "n1", name="first")
+        await succeeded(cluster, "first")
+        await cluster.change("nodes", "n2", metadata={"annotations": {HOLD: "by=alice"}})
+        await order(cluster, "n2", name="second")
+        await cluster.eventually(lambda: "held by alice" in last_error(cluster, "second"))
+        await cluster.eventually(lambda: controllers[0].in_line, becomes=0)
+        await cluster.change("nodes", "n2", metadata={"annotations": {HOLD: None}})
+        await cluster.eventually(lambda: controllers[0].in_line, becomes=1)
+        await over(cluster, "first")
+        await succeeded(cluster, "second")
+
+
+async def test_an_order_that_got_its_slot_does_not_count_as_waiting(clock: Clock) -> None:
+    controllers: list[Controller] = []
+    async with maintained(a_cluster(clock)).with_nodes(2).on_the_sandbox() as cluster:
+        cluster.run(operating_with_budget(controllers))
         await order(cluster, "n1", name="first")
         await succeeded(cluster, "first")
         await order(cluster, "n2", name="second")
@@ -86,3 +136,59 @@ async def test_an_order_that_got_its_slot_does_not_count_as_waiting(clock: Clock
         await over(cluster, "first")
         await succeeded(cluster, "second")
         assert controllers[0].in_line == 0
+
+
+async def test_without_a_budget_no_order_waits_for_a_slot(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    controllers: list[Controller] = []
+    async with maintained(a_cluster(clock)).with_nodes(2).on_the_sandbox() as cluster:
+        cluster.run(operating_with_budget(controllers, NO_BUDGET))
+        await order(cluster, "n1", name="first")
+        await succeeded(cluster, "first")
+        assert controllers[0].in_line == 0
+        await over(cluster, "first")
+        assert controllers[0].in_line == 0
+        assert [it.getMessage() for it in caplog.records if it.levelname == "ERROR"] == []
+
+
+async def test_a_maintenance_whose_finalizer_another_process_keeps_removing_is_left_alone_for_a_while(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each step is right by itself, and causes the next one of the other process."""
+    async with a_still_cluster(clock, "n1") as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        removed = 0
+        for _ in range(5 * MOST):
+            if finalizers(cluster):
+                await cluster.change(PLURAL, NAME, metadata={"finalizers": None})
+                removed += 1
+            await cluster.pass_time(seconds=0.1)
+        assert MOST / 2 < removed <= MOST
+        assert "changes again and again; it is left alone for a while" in caplog.text
+        assert finalizers(cluster) == []
+        await cluster.pass_time(seconds=WITHIN.total_seconds())
+        assert finalizers(cluster) == [FINALIZER], "it goes on after the pause"
+
+
+async def test_a_maintenance_whose_phase_another_process_keeps_changing_is_left_alone_for_a_while(clock: Clock) -> None:
+    async with a_still_cluster(clock, "n1") as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        changed = 0
+        for _ in range(5 * MOST):
+            if phase(cluster) == "Succeeded":
+                running = merge_patch({"status": {"phase": "Running"}})
+                await cluster.me.patch(NODE_MAINTENANCES, NAME, running, subresource="status")
+                changed += 1
+            await cluster.pass_time(seconds=0.1)
+        assert MOST / 2 < changed <= MOST
+        assert phase(cluster) == "Running"
+        await cluster.pass_time(seconds=WITHIN.total_seconds())
+        assert phase(cluster) == "Succeeded", "it goes on after the pause"
+
+
+def finalizers(cluster: SandboxCluster) -> list[str]:
+    found: list[str] = cluster.get(PLURAL, NAME)["metadata"].get("finalizers", [])
+    return found

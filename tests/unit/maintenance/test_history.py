@@ -13,7 +13,7 @@ from haulout.core.virtual import EPOCH
 from haulout.history.record import ENDED_UNSEEN, GAP
 from haulout.kube.resources import DEFINITIONS
 from haulout.kube.transport import Request
-from haulout.maintenance.recording import ordered_by
+from haulout.maintenance.recording import notes, ordered_by
 from haulout.maintenance.resource import ManagedFields, NodeMaintenance, OrderMetadata, definition
 from haulout.sandbox.apiserver import Write
 from haulout.sandbox.crashes import Stage, is_counted, survives_crashes
@@ -42,6 +42,7 @@ from support.maintaining import (
 )
 from support.maintaining import PLURAL as NM_PLURAL
 from support.recorded import DEFINITION, PLURAL, drains, entries, moves, recorded, writes
+from support.seeing import a_maintenance
 from support.suffered import faults_for
 
 ORDER = "NodeMaintenance/patch"
@@ -272,6 +273,20 @@ def an_order(*fields: tuple[str, str, int]) -> NodeMaintenance:
         for manager, subresource, minute in fields
     )
     return NodeMaintenance(metadata=OrderMetadata(name="patch", managed_fields=managed))
+
+
+@pytest.mark.parametrize(
+    ("phases", "noted"),
+    [
+        (["Running", "Succeeded"], ["Running", "Succeeded"]),
+        (["Running", "Failed", "", "Running", "Succeeded"], ["Running", "Succeeded"]),
+    ],
+    ids=["from the start", "since it began anew"],
+)
+def test_all_phases_that_a_maintenance_passed_on_its_node_are_noted(phases: list[str], noted: list[str]) -> None:
+    changes = [{"number": number, "phase": it, "time": EPOCH} for number, it in enumerate(phases, start=1)]
+    maintenance = a_maintenance(phase="Succeeded", phaseTransitions=changes)
+    assert [it.entry.to for it in notes(maintenance, None)] == noted
 
 
 def test_who_ordered_it_is_the_program_that_wrote_first() -> None:

@@ -1,18 +1,22 @@
 """What is known of a maintenance before its node is taken: from the server itself, and no older than a moment."""
 
+import asyncio
 from datetime import timedelta
 from random import Random
 
+import msgspec
 import pytest
 from msgspec import structs
 
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
+from haulout.kube.objects import Node
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
-from haulout.maintenance.sight import MaintenanceGone, Sight
+from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us
 from haulout.sandbox.apiserver import ApiServer
+from support.builders import a_node
 from support.interposed import Interposed
-from support.maintaining import DEFINITION, LEASES, NAME, a_maintenance
+from support.maintaining import DEFINITION, LEASES, NAME, a_lease, a_maintenance
 
 SPEC = {"metadata": {"annotations": {"note": "written by us"}}}
 
@@ -89,3 +93,29 @@ async def test_one_that_is_over_is_remembered_for_a_while_or_until_it_is_there_a
     assert [name for name, it in remembered.items() if it is not None and it.is_leaving] == ["second", NAME]
     await sight.patch(known, SPEC)
     assert sight.over(NAME) is None
+
+
+def test_a_heartbeat_of_a_node_wakes_no_maintenance() -> None:
+    node = msgspec.convert(a_node("n1").ready(), Node)
+    beating = structs.replace(node, metadata=structs.replace(node.metadata, resource_version="8"))
+    cordoned = structs.replace(node, spec=structs.replace(node.spec, unschedulable=True))
+    assert not changed_for_us(node, beating)
+    assert changed_for_us(node, cordoned)
+    assert changed_for_us(None, node)
+    assert changed_for_us(node, None)
+
+
+@pytest.mark.parametrize("path", ["/api/v1/nodes", "/leases"])
+async def test_it_is_not_synced_before_nodes_and_leases_are_known(clock: Clock, path: str) -> None:
+    api = ApiServer(clock, random=Random(1))
+    for obj in (DEFINITION, a_node("n1"), a_lease("n1", holder="somebody", now=clock.now())):
+        api.put(obj)
+    line = api.transport("operator")
+    line.faults.slow(timedelta(seconds=5), path=path, times=None)
+    sight = Sight(Client(line, clock=clock, random=Random(1)), lease_namespace=LEASES)
+    async with asyncio.TaskGroup() as group:
+        following = [group.create_task(run()) for run in sight.runs()]
+        await sight.wait_synced()
+        assert len(sight.nodes.cache.all()) == len(sight.leases.cache.all()) == 1
+        for task in following:
+            task.cancel()

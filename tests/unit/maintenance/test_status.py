@@ -15,7 +15,7 @@ from haulout.drain.lasting import BLOCKED_AFTER
 from haulout.drain.progress import Ending, PodProgress, Standing, State
 from haulout.kube.objects import RawObject
 from haulout.maintenance.decision import decide
-from haulout.maintenance.resource import NodeMaintenance, Status
+from haulout.maintenance.resource import ConditionType, NodeMaintenance, Status
 from haulout.maintenance.seen import Cause, Decision, Failure, Seen
 from haulout.maintenance.status import change_of, describe
 from support.seeing import HOUR, NOW, RUNNING, a_drain, a_lease, a_maintenance, a_node, merged, seen
@@ -167,11 +167,41 @@ def test_blockers_are_told_with_all_that_is_known() -> None:
     assert it.since == NOW - SECOND
 
 
+def test_the_condition_says_how_many_pods_are_blocked_and_by_what() -> None:
+    said = told(blocked(since=BLOCKED_AFTER)).condition(ConditionType.DRAINED)
+    assert said is not None
+    assert said.message == "1 of 2 pods have left, 1 blocked by PodDisruptionBudget shop/cart"
+
+
 def test_trouble_in_seeing_pods_is_told_and_looked_at_again() -> None:
     blind = seen(drain=a_drain(is_known=False, trouble="pods is forbidden"))
     report = describe(blind, decide(blind))
     assert report.status.last_error == "pods is forbidden"
     assert report.wakes_at == NOW + BLOCKED_AFTER
+
+
+def ending(*names: str, state: State = State.LEAVING) -> Seen:
+    pods = tuple(PodProgress(pod=it, uid=f"uid-of-{it}", state=state, words="") for it in names)
+    return seen(drain=a_drain(gone=1, pods=pods, total=3, percent=33))
+
+
+@pytest.mark.parametrize(
+    ("what", "expected"),
+    [
+        (blocked(), "PodDisruptionBudget shop/cart"),
+        (ending("shop/cart"), "pod shop/cart to end"),
+        (ending("shop/cart", "shop/till", state=State.FINISHING), "2 pods to end"),
+        (ending("shop/cart", state=State.EVICTING), ""),
+    ],
+)
+def test_a_maintenance_says_what_it_waits_for_until_its_last_pod_has_ended(what: Seen, expected: str) -> None:
+    assert told(what).waits_for == expected
+
+
+def test_a_definition_that_does_not_keep_a_field_causes_no_more_writes() -> None:
+    what = ending("shop/cart")
+    kept = msgspec.structs.replace(told(what), waits_for="")
+    assert change_of(after(what.maintenance, kept), told(what), now=NOW) is None
 
 
 def test_many_blockers_do_not_fill_the_object() -> None:

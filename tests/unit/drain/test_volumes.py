@@ -1,0 +1,372 @@
+"""Waiting for volumes of pods that have left, on simulated time."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from haulout.cli.draining.live import reasons
+from haulout.cli.draining.plain import Teller, standing
+from haulout.cli.draining.records import Record
+from haulout.core.clock import Clock
+from haulout.drain.blockers import Kind
+from haulout.drain.memory import Checkpoint, Memory
+from haulout.drain.permissions import permissions
+from haulout.drain.plan import Plan, View, decide
+from haulout.drain.policy import Behavior, Order, Policy, Rule
+from haulout.drain.progress import Ending, State
+from haulout.drain.selection import DaemonSetAnswer
+from haulout.drain.sorting import Question
+from haulout.drain.tallies import ORDER, DrainTallies
+from haulout.drain.volumes import VolumeAttachment
+from haulout.kube.objects import Pod, RawObject, Taint
+from haulout.kube.selectors import parse
+from support.draining import Town, a_pod, a_town
+
+NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
+SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
+WAITS = replace(Policy.like_nmo(), volume_detach_timeout=10 * MINUTE)
+DRIVER = "disk.example.com"
+TAINTED = (Taint(key="medik8s.io/drain", effect="NoSchedule"),)
+
+
+def on_node(
+    name: str, *, claim: str = "", ephemeral: str = "", owner: str = "ReplicaSet", phase: str = "Running", **meta: Any
+) -> Pod:
+    reference = {"apiVersion": "apps/v1", "kind": owner, "name": name, "uid": f"u-{name}", "controller": True}
+    volumes: list[RawObject] = [{"name": "v", "persistentVolumeClaim": {"claimName": claim}}] if claim else []
+    volumes += [{"name": ephemeral, "ephemeral": {"volumeClaimTemplate": {"spec": {}}}}] if ephemeral else []
+    metadata = {"name": name, "namespace": "shop", "uid": name, "ownerReferences": [reference]} | meta
+    raw = {"metadata": metadata, "spec": {"nodeName": "n1", "volumes": volumes}, "status": {"phase": phase}}
+    return msgspec.convert(raw, Pod)
+
+
+def attachment(volume: str, *, node: str = "n1", attached: bool = True, **status: Any) -> RawObject:
+    source: RawObject = {"persistentVolumeName": volume} if volume else {"inlineVolumeSpec": {}}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "VolumeAttachment",
+        "metadata": {"name": f"csi-{volume}"},
+        "spec": {"attacher": DRIVER, "nodeName": node, "source": source},
+        "status": {"attached": attached, **status},
+    }
+
+
+def of_n1(*volumes: str, **more: Any) -> tuple[VolumeAttachment, ...]:
+    found = [attachment(it, **more) for it in volumes]
+    return tuple(
+        msgspec.convert(it | {"metadata": it["metadata"] | {"uid": f"u-{it}"}}, VolumeAttachment) for it in found
+    )
+
+
+def look(*pods: Pod, at: datetime = NOW, memory: Memory | None = None, policy: Policy = WAITS, **view: Any) -> Plan:
+    memory = Memory(started=NOW) if memory is None else memory
+    return decide(View(node="n1", pods=pods, **view), memory, policy, now=at)
+
+
+def waited_for(plan: Plan) -> list[str]:
+    assert {it.blocker.kind for it in plan.progress.blockers} <= {Kind.VOLUME}
+    return [it.blocker.object for it in plan.progress.blockers]
+
+
+# The decision
+
+
+def test_volumes_count_only_when_all_pods_have_left_and_the_policy_says_so() -> None:
+    cart = on_node("cart", claim="data")
+    assert not look(cart).needs_volumes
+    empty = look()
+    assert (empty.ending, empty.needs_volumes, empty.progress.blockers) == (None, True, ())
+    usual = look(policy=Policy.like_nmo(), attachments=of_n1("pv-1"))
+    assert (usual.ending, usual.needs_volumes) == (Ending.DRAINED, False)
+
+
+def test_a_volume_that_is_attached_is_named_with_its_claim_and_driver() -> None:
+    error = {"message": "node is busy", "time": NOW}
+    plan = look(attachments=of_n1("pv-1", detachError=error), claims={"pv-1": "shop/data"})
+    (standing,) = plan.progress.blockers
+    blocker = standing.blocker
+    assert (blocker.kind, blocker.object, standing.since) == (Kind.VOLUME, "PersistentVolume pv-1", NOW)
+    assert blocker.reason == (
+        "PersistentVolume pv-1 (claim shop/data, driver disk.example.com) is still attached to node n1; "
+        "this is waited for until 2026-01-05 09:10:00 UTC; it cannot be detached: node is busy"
+    )
+    assert "kubectl describe volumeattachment csi-pv-1" in blocker.advice
+    assert str(blocker).startswith("PersistentVolume pv-1")
+    assert (plan.ending, plan.wakes_at, plan.progress.percent) == (None, NOW + 10 * MINUTE, 0)
+
+
+def test_what_a_driver_says_is_shown_up_to_some_length() -> None:
+    plan = look(attachments=of_n1("pv-1", detachError={"message": "x" * 5000}))
+    assert len(plan.progress.blockers[0].blocker.reason) < 600
+
+
+def test_the_claim_of_a_volume_is_asked_for_and_waited_with_meanwhile() -> None:
+    plan = look(attachments=of_n1("pv-1", ""))
+    assert plan.questions == (Question("volume", "pv-1"),)
+    assert waited_for(plan) == ["PersistentVolume pv-1", "VolumeAttachment csi-"]
+
+
+def test_volumes_that_are_not_attached_yet_are_not_waited_for() -> None:
+    assert look(attachments=of_n1("pv-1", attached=False)).ending is Ending.DRAINED
+
+
+@pytest.mark.parametrize(
+    ("pod", "claim", "is_waited_for"),
+    [
+        (on_node("agent", claim="data", owner="DaemonSet"), "shop/data", False),
+        (on_node("agent", claim="data", owner="DaemonSet"), "other/data", True),
+        (on_node("kept", claim="data", labels={"cluster.x-k8s.io/drain": "skip"}), "shop/data", False),
+        (on_node("static", claim="data", annotations={"kubernetes.io/config.mirror": "x"}), "shop/data", False),
+        (on_node("agent", ephemeral="scratch", owner="DaemonSet"), "shop/agent-scratch", False),
+        (
+            on_node("done", claim="data", phase="Succeeded", labels={"cluster.x-k8s.io/drain": "skip"}),
+            "shop/data",
+            True,
+        ),
+    ],
+    ids=["of a DaemonSet", "of another namespace", "skipped", "static", "made for the pod", "finished"],
+)
+def test_volumes_of_pods_that_stay_are_not_waited_for(pod: Pod, claim: str, is_waited_for: bool) -> None:  # noqa: FBT001 - what is expected
+    sets = {"shop/agent": DaemonSetAnswer()}
+    plan = look(pod, attachments=of_n1("pv-1"), claims={"pv-1": claim}, daemon_sets=sets)
+    assert (plan.ending is None) is is_waited_for
+
+
+def test_after_its_time_the_drain_goes_on_and_says_what_is_left() -> None:
+    first = look(attachments=of_n1("pv-1", "pv-2"), claims={"pv-1": "shop/data", "pv-2": ""})
+    seen: dict[str, Any] = {"memory": first.memory, "claims": {"pv-1": "shop/data"}}
+    plan = look(attachments=of_n1("pv-1"), at=NOW + 10 * MINUTE, **seen)
+    assert (plan.ending, plan.progress.blockers, plan.needs_volumes) == (Ending.DRAINED, (), False)
+    left = "still attached after 10m0s: PersistentVolume pv-1 (claim shop/data, driver disk.example.com)"
+    assert (plan.progress.left_attached, plan.progress.warning) == (left, left)
+    again = look(at=NOW + 11 * MINUTE, memory=plan.memory)
+    assert (again.ending, again.needs_volumes, again.progress.warning) == (Ending.DRAINED, False, left)
+
+
+def test_a_pod_that_comes_later_has_its_volumes_waited_for_anew() -> None:
+    done = look(attachments=())
+    assert done.ending is Ending.DRAINED
+    late = look(on_node("late", claim="data"), memory=done.memory, at=NOW + MINUTE)
+    plan = look(attachments=of_n1("pv-1"), memory=late.memory, at=NOW + 30 * MINUTE)
+    assert (plan.ending, plan.progress.volumes_until) == (None, NOW + 40 * MINUTE)
+
+
+def test_what_cannot_be_read_is_waited_for_no_longer_than_a_volume() -> None:
+    plan = look(attachments_problem="volumeattachments is forbidden")
+    (standing,) = plan.progress.blockers
+    assert "which volumes are attached to node n1 is not known: volumeattachments is forbidden" in str(standing)
+    assert "list and watch volumeattachments.storage.k8s.io" in standing.blocker.advice
+    over = look(memory=plan.memory, at=NOW + 10 * MINUTE, attachments_problem="volumeattachments is forbidden")
+    assert over.ending is Ending.DRAINED
+    assert over.progress.warning == (
+        "whether volumes are still attached could not be found out within 10m0s: volumeattachments is forbidden"
+    )
+
+
+def test_the_deadline_of_the_drain_ends_the_wait_and_the_node_is_drained() -> None:
+    policy = replace(WAITS, timeout=5 * MINUTE)
+    first = look(attachments=of_n1("pv-1"), policy=policy, at=NOW + MINUTE)
+    assert first.progress.volumes_until == NOW + 5 * MINUTE
+    over = look(attachments=of_n1("pv-1"), policy=policy, memory=first.memory, at=NOW + 5 * MINUTE)
+    assert (over.ending, over.progress.left_attached.startswith("still attached after 4m0s")) == (Ending.DRAINED, True)
+    later = look(policy=policy, memory=over.memory, at=NOW + 6 * MINUTE)
+    assert later.ending is Ending.DRAINED
+    pod = look(on_node("cart"), policy=policy, memory=first.memory, at=NOW + 5 * MINUTE)
+    assert pod.ending is Ending.TIMED_OUT
+
+
+def test_daemons_that_leave_last_do_so_when_volumes_are_detached() -> None:
+    """One of them may be what unmounts these volumes; its own is waited for when it has gone."""
+    policy = replace(WAITS, order=Order(daemon_sets_last=True), timeout=30 * MINUTE)
+    known: dict[str, Any] = {"daemon_sets": {"shop/csi": DaemonSetAnswer()}, "taints": TAINTED, "node_ready": True}
+    known |= {"policy": policy, "claims": {"pv-1": "shop/data", "pv-2": "shop/own"}}
+    csi = on_node("csi", claim="own", owner="DaemonSet")
+    both, own = of_n1("pv-1", "pv-2"), of_n1("pv-2")
+    plan = look(csi, attachments=both, **known)
+    assert (plan.actions, waited_for(plan)) == ((), ["PersistentVolume pv-1"])
+    (row,) = plan.progress.pods
+    assert (row.state, row.words) == (State.QUEUED, "leaves after volumes are detached")
+    turn = look(csi, attachments=own, memory=plan.memory, **known)
+    assert ([it.pod.name for it in turn.actions], turn.needs_volumes) == (["csi"], True)
+    late = look(csi, attachments=both, memory=plan.memory, at=NOW + 10 * MINUTE, **known)
+    assert [it.pod.name for it in late.actions] == ["csi"]
+    gone = look(attachments=own, memory=turn.memory, at=NOW + MINUTE, **known)
+    assert (gone.ending, waited_for(gone)) == (None, ["PersistentVolume pv-2"])
+    near = look(csi, attachments=both, at=NOW + 25 * MINUTE, **known)
+    assert near.progress.volumes_until == NOW + 30 * MINUTE - 45 * SECOND
+
+
+def test_a_successor_goes_on_with_the_same_time_and_none_begins_anew_on_a_drained_node() -> None:
+    plan = look(attachments=of_n1("pv-1"))
+    checkpoint = plan.progress.checkpoint
+    assert set(checkpoint.since.values()) == {NOW}
+    next_one = look(attachments=of_n1("pv-1"), memory=Memory.resume(checkpoint), at=NOW + 4 * MINUTE)
+    assert next_one.progress.volumes_until == NOW + 10 * MINUTE
+    unknown = look(memory=Memory.resume(checkpoint), at=NOW + 4 * MINUTE)
+    known = look(attachments=of_n1("pv-1"), memory=unknown.memory, at=NOW + 5 * MINUTE)
+    assert known.progress.volumes_until == NOW + 10 * MINUTE
+    late = look(on_node("late"), memory=known.memory, at=NOW + 6 * MINUTE)
+    anew = look(attachments=of_n1("pv-1"), memory=late.memory, at=NOW + 7 * MINUTE)
+    assert anew.progress.volumes_until == NOW + 17 * MINUTE
+    done = Memory.resume(Checkpoint(started=NOW, is_drained=True))
+    assert look(attachments=of_n1("pv-1"), memory=done).ending is Ending.DRAINED
+
+
+def test_nobody_waits_for_volumes_of_a_drain_that_the_policy_refuses() -> None:
+    begun = look(attachments=()).memory
+    bare = on_node("bare", ownerReferences=[])
+    plan = look(bare, memory=begun, policy=Policy(volume_detach_timeout=MINUTE), attachments=of_n1("pv-1"))
+    assert plan.ending is Ending.REFUSED
+
+
+def test_the_right_to_see_volumes_is_needed_only_by_a_policy_that_waits_for_them() -> None:
+    def named(policy: Policy | None) -> set[str]:
+        return {it.resource for it in permissions(policy)}
+
+    both = {"volumeattachments", "persistentvolumes"}
+    assert both <= named(WAITS)
+    assert both <= named(None), "any NodeMaintenance may have such a policy"
+    assert not both & named(Policy.like_nmo())
+    assert "daemonsets" not in named(Policy.like_smc())
+    assert "daemonsets" in named(replace(Policy.like_smc(), order=Order(daemon_sets_last=True)))
+
+
+def test_a_drain_that_waits_for_volumes_is_under_way_and_counted_as_blocked() -> None:
+    tallies = DrainTallies()
+    observed = tallies.of(ORDER).begin()
+    progress = look(attachments=of_n1("pv-1")).progress
+    observed.sees(progress, None, standing=progress.blockers, is_waiting=False, now=NOW)
+    running, _, blocked = tallies.look(now=NOW + MINUTE)[:3]
+    assert running.values[(ORDER,)] == 1
+    assert blocked.values[(ORDER, Kind.VOLUME)] == 1
+    assert tallies.blocked_seconds.values[(ORDER, Kind.VOLUME)] == 60
+    observed.sees(progress, None, standing=progress.blockers, is_waiting=True, now=NOW + MINUTE)
+    assert tallies.look(now=NOW + MINUTE)[0].values[(ORDER,)] == 0
+
+
+def test_the_command_line_tells_once_of_each_volume_it_waits_for() -> None:
+    progress = look(attachments=of_n1("pv-1"), claims={"pv-1": "shop/data"}).progress
+    teller = Teller(WAITS)
+    (line,) = teller.news(progress, now=NOW)
+    assert line.text.startswith("waiting: PersistentVolume pv-1 (claim shop/data, driver disk.example.com)")
+    assert list(teller.news(progress, now=NOW + MINUTE)) == []
+    record = Record("n1", progress=progress, started=NOW)
+    assert "blocked for 1m0s: PersistentVolume pv-1 " in standing(record, now=NOW + MINUTE)
+    (reason,) = reasons(record)
+    assert (reason.blocker.kind, reason.pods) == (Kind.VOLUME, ())
+
+
+# The drain
+
+
+def a_volume(name: str, claim: str) -> RawObject:
+    namespace, _, bare = claim.partition("/")
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": name},
+        "spec": {
+            "capacity": {"storage": "1Gi"},
+            "accessModes": ["ReadWriteOnce"],
+            "csi": {"driver": DRIVER, "volumeHandle": name},
+            "claimRef": {"namespace": namespace, "name": bare},
+        },
+    }
+
+
+def with_claim(name: str) -> list[RawObject]:
+    return [{"name": "data", "persistentVolumeClaim": {"claimName": name}}]
+
+
+def requests(town: Town) -> Iterator[str]:
+    return (it.request.path for it in town.line.requests if "volume" in it.request.path)
+
+
+async def test_a_drain_ends_the_moment_the_last_volume_is_detached(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        town.put(a_pod("db", on="n1", volumes=with_claim("data")), a_pod("kept", on="n1", volumes=with_claim("own")))
+        town.put(a_volume("pv-1", "shop/data"), a_volume("pv-2", "shop/own"), a_volume("pv-3", "shop/else"))
+        town.put(attachment("pv-1"), attachment("pv-2"), attachment("pv-3", node="n2"))
+        labelled = town.api.get("pods", "kept", "shop")
+        labelled["metadata"]["labels"] = {"app": "kept"}
+        town.put(labelled)
+        keep = Rule(name="keep", pods=parse("app=kept"), behavior=Behavior.SKIP)
+        drain = town.new_drain("n1", replace(WAITS, rules=(keep,)))
+        running = town.start(drain)
+        await town.until(lambda: [it.blocker.object for it in drain.progress.blockers] == ["PersistentVolume pv-1"])
+        assert town.names(on="n1") == ["kept"]
+        await clock.sleep(3 * MINUTE)
+        assert not running.done()
+        began = clock.monotonic()
+        town.api.remove("volumeattachments", "csi-pv-1")
+        outcome = await running
+        assert (outcome.ending, outcome.progress.warning) == (Ending.DRAINED, "skipping Pods by rule keep: shop/kept")
+        assert clock.monotonic() - began < 0.1
+        asked = list(requests(town))
+        assert asked.count("/apis/storage.k8s.io/v1/volumeattachments") <= 2, "nothing is polled"
+        assert sorted(it for it in asked if "persistentvolumes" in it) == [
+            "/api/v1/persistentvolumes/pv-1",
+            "/api/v1/persistentvolumes/pv-2",
+        ]
+
+
+async def test_volumes_that_stay_attached_do_not_keep_a_drain_from_its_end(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        town.put(attachment("pv-1"))
+        outcome = await town.drain("n1", WAITS)
+        assert outcome.is_drained
+        assert 600 <= clock.monotonic() < 660
+        assert outcome.why.endswith("still attached after 10m0s: PersistentVolume pv-1 (driver disk.example.com)")
+
+
+async def test_without_the_right_to_see_them_the_drain_says_so_and_ends(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        town.line.faults.before(answer=403, path="/volumeattachments", times=None)
+        drain = town.new_drain("n1", WAITS)
+        running = town.start(drain)
+        await town.until(lambda: bool(drain.progress.blockers))
+        (standing,) = drain.progress.blockers
+        assert (standing.blocker.kind, standing.blocker.object) == (Kind.VOLUME, "VolumeAttachments")
+        outcome = await running
+        assert (outcome.is_drained, "forbidden" in outcome.progress.warning) == (True, True)
+
+
+async def test_a_policy_that_does_not_wait_for_volumes_asks_for_none(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        town.put(attachment("pv-1"))
+        await town.run_pods("web", 2, on="n1")
+        assert (await town.drain("n1")).is_drained
+        assert list(requests(town)) == []
+
+
+async def test_a_lasting_drain_stops_to_follow_volumes_when_the_node_is_drained(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        town.put(attachment("pv-1"), a_volume("pv-1", "shop/data"))
+        drain = town.new_drain("n1", WAITS, lasting=True)
+        town.start(drain)
+        await town.until(lambda: bool(drain.progress.volumes))
+        town.api.remove("volumeattachments", "csi-pv-1")
+        await town.until(lambda: drain.outcome is not None)
+        before = len(list(requests(town)))
+        await clock.sleep(timedelta(hours=1))
+        assert len(list(requests(town))) == before
+        town.put(attachment("pv-1"))
+        town.put(a_pod("late", on="n1", volumes=with_claim("data")))
+        await town.until(lambda: bool(drain.progress.volumes))
+        assert drain.outcome is None
+        town.api.remove("volumeattachments", "csi-pv-1")
+        await town.until(lambda: drain.outcome is not None)
+
+
+async def test_a_policy_that_no_longer_waits_for_volumes_ends_the_wait(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        town.put(attachment("pv-1"))
+        drain = town.new_drain("n1", WAITS)
+        running = town.start(drain)
+        await town.until(lambda: bool(drain.progress.volumes))
+        drain.change(Policy.like_nmo())
+        assert (await running).is_drained
