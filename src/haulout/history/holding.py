@@ -12,7 +12,7 @@ from datetime import datetime
 from haulout.core.clock import Clock
 from haulout.drain.cordon import BadMark, cordon_of
 from haulout.drain.keeper import Kept
-from haulout.history.keeper import History
+from haulout.history.interface import History
 from haulout.history.record import COMPLETED, ENDED, DrainFacts, Entry, Note
 from haulout.kube.objects import Node
 

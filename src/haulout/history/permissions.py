@@ -7,4 +7,7 @@ from haulout.kube.access import Permission
 def permissions() -> tuple[Permission, ...]:
     """Return what whoever writes the history needs."""
     group, plural = MAINTENANCE_RECORDS.group, MAINTENANCE_RECORDS.plural
-    return (Permission(("get", "list", "create", "patch", "delete"), group, plural, None, "keep the history of nodes"),)
+    return (
+        Permission(("get", "list", "create", "patch", "delete"), group, plural, None, "keep the history of nodes"),
+        Permission(("get",), "", "nodes", None, "see whether a node was deleted"),
+    )

@@ -14,20 +14,26 @@ record remembers digests of entries that have given way to newer ones, so that t
 when. So whoever adds one sees whether the one before it is missing, because its writer died right after the change
 itself, and adds that, too. What cannot be told any more is an entry of its own, a gap. Where each object stands is in
 an annotation of the record: it outlives old entries, and a list of all records can be had without them.
+
+**The node.** A record outlives its node, for as long as `haulout.history.retention` keeps it. Annotations name the uid
+of the node and when it was deleted: they are in every list of metadata, and a definition of an older version keeps
+them. A node of the same name with another uid continues the record, after an entry that says so.
 """
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 
 import msgspec
 
 from haulout.kube import shipped
-from haulout.kube.objects import Base, Object, RawObject
-from haulout.kube.resources import Resource
+from haulout.kube.objects import Base, Metadata, Object, RawObject
+from haulout.kube.resources import NODES, Resource
 
 STANDING = "haulout.dev/standing"
+NODE_UID = "haulout.dev/node-uid"  # of the node that the newest entries are about
+NODE_DELETED = "haulout.dev/node-deleted"  # when that node was deleted; absent while it exists
 MOST_ENTRIES = 100
 MOST_BYTES = 32 * 1024  # of all entries together, as JSON
 MOST_PAST = 250  # digests of entries that have given way
@@ -35,6 +41,7 @@ COMPLETED = "known from the object itself: this change was not written down when
 ENDED = "Ended"  # the last state of whatever holds a node for a while
 ENDED_UNSEEN = "ended while the operator was away"
 HISTORY, GAP = "history", "Gap"  # what a gap is about, and its result
+NODE, DELETED, CREATED = "Node", "Deleted", "Created"  # what an entry about the Node object is about, and its results
 _LONGEST_WHY = 500
 _LONGEST_WORD = 256
 _MOST_STANDING = 50
@@ -102,9 +109,19 @@ class Record(Object, frozen=True):
         """Where each thing stands; what cannot be read counts for nothing."""
         return read_standing(self.metadata.annotations)
 
+    @property
+    def node_uid(self) -> str:
+        """The uid of the node that the newest entries are about; empty if nothing says it."""
+        return node_uid(self.metadata)
+
+    @property
+    def node_deleted(self) -> datetime | None:
+        """When that node was deleted; None while it exists, as far as anybody wrote down."""
+        return node_deleted(self.metadata)
+
     def is_about(self, uid: str) -> bool:
-        """Tell whether it is the history of the node with this uid."""
-        return any(it.uid == uid for it in self.metadata.owner_references)
+        """Tell whether its newest entries are about the node with this uid."""
+        return self.node_uid in ("", uid)
 
 
 MAINTENANCE_RECORDS = Resource(
@@ -134,11 +151,70 @@ class Content:
     total: int = 0
     standing: Mapping[str, Stand] = field(default_factory=dict)
     past: tuple[str, ...] = ()
+    node_uid: str = ""
+    node_deleted: datetime | None = None
 
 
 def content_of(record: Record) -> Content:
     """Return what a record holds."""
-    return Content(record.entries, record.total, record.standing, record.past)
+    return Content(record.entries, record.total, record.standing, record.past, record.node_uid, record.node_deleted)
+
+
+def owner_nodes(metadata: Metadata) -> list[int]:
+    """Return the places of owner references to Nodes: older versions had the record deleted with its node."""
+    return [
+        at
+        for at, it in enumerate(metadata.owner_references)
+        if (it.api_version, it.kind) == (NODES.api_version, NODES.kind)
+    ]
+
+
+def node_uid(metadata: Metadata) -> str:
+    """Return the uid of the node that a record is about, by its annotation or, from older versions, its owner."""
+    owners = [metadata.owner_references[at].uid for at in owner_nodes(metadata)]
+    return metadata.annotations.get(NODE_UID) or next(iter(owners), "")
+
+
+def node_deleted(metadata: Metadata) -> datetime | None:
+    """Return when the node of a record was deleted; None if it was not, or if that cannot be read."""
+    try:
+        found = datetime.fromisoformat(metadata.annotations.get(NODE_DELETED, ""))
+    except ValueError:
+        return None
+    return found.astimezone(UTC) if found.tzinfo is not None else None
+
+
+def with_node_deleted(content: Content, *, at: datetime, is_guess: bool = False) -> Content:
+    """Return it with the entry that its node was deleted; `is_guess`: that was noticed later."""
+    why = "the Node object was deleted"
+    why = f"{why} while the operator was away: its time is that of the discovery" if is_guess else why
+    entry = Entry(time=at, what=NODE, result=DELETED, why=why, instance=content.node_uid, reconstructed=is_guess)
+    return replace(_appended(content, [entry]), node_deleted=at)
+
+
+def continued(content: Content, uid: str, *, at: datetime) -> Content:
+    """Return it for another node of the same name: what it holds stays, and an entry says where the new one begins.
+
+    Where profiles and holds stood went with the old Node object. NodeMaintenances have objects of their own, which
+    count their changes, and go on.
+    """
+    if content.node_deleted is None:
+        content = with_node_deleted(content, at=at, is_guess=True)
+    why = "another Node of this name was created: entries from here on are about it"
+    entry = Entry(time=at, what=NODE, result=CREATED, why=why, instance=uid)
+    standing = {what: it for what, it in content.standing.items() if it.number}
+    return replace(_appended(content, [entry]), standing=standing, node_uid=uid, node_deleted=None)
+
+
+def of_current_node(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Return the entries about the last of the nodes that had this name."""
+    begins = [at for at, it in enumerate(entries) if it.what == NODE and it.result == CREATED]
+    return entries[begins[-1] + 1 :] if begins else entries
+
+
+def is_about_earlier_node(content: Content, uid: str) -> bool:
+    """Tell whether this is the uid of a node that had the name before."""
+    return uid != content.node_uid and any(it.what == NODE and it.instance == uid for it in content.entries)
 
 
 def added(content: Content, notes: Iterable[Note]) -> Content:
@@ -158,10 +234,15 @@ def added(content: Content, notes: Iterable[Note]) -> Content:
                 standing[entry.what] = _stand(entry, sequence=content.total + len(new))
     if not new:
         return content
+    return replace(_appended(content, new), standing=_latest(standing))
+
+
+def _appended(content: Content, new: Sequence[Entry]) -> Content:
+    """Return it with these entries; the oldest give way."""
     everything = (*content.entries, *new)
     kept = bounded(everything)
     past = (*content.past, *map(digest, everything[: len(everything) - len(kept)]))[-MOST_PAST:]
-    return Content(kept, content.total + len(new), _latest(standing), past)
+    return replace(content, entries=kept, total=content.total + len(new), past=past)
 
 
 def _is_shown(content: Content, new: Sequence[Entry]) -> bool:
@@ -193,6 +274,16 @@ def ended_unseen(what: str, stand: Stand, *, at: datetime) -> Entry:
         number=stand.number,
         reconstructed=True,
     )
+
+
+def within(entries: Sequence[Entry], *, since: datetime | None, until: datetime | None) -> Sequence[Entry]:
+    """Return entries from the first one at `since` or later to the last one before `until`, in their order.
+
+    What lies between them by its place is among them, whatever its time says.
+    """
+    first = next((at for at, it in enumerate(entries) if since is None or it.time >= since), len(entries))
+    last = next((at for at, it in reversed(list(enumerate(entries))) if until is None or it.time < until), -1)
+    return entries[first : last + 1]
 
 
 def instant(time: datetime) -> str:

@@ -6,8 +6,10 @@ an annotation, so that a look at all of them costs a few hundred bytes each.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
-from haulout.history.record import MAINTENANCE_RECORDS, Stand, read_standing
+from haulout.history import record as records
+from haulout.history.record import MAINTENANCE_RECORDS, Stand
 from haulout.kube import answers
 from haulout.kube.client import PAGE_SIZE, Client
 from haulout.kube.objects import Base, ListMetadata, Object
@@ -18,10 +20,12 @@ _TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where things stand by one record; `uid` is that of its node."""
+    """Where things stand by one record; `uid` is that of its node, and `deleted` when that was deleted."""
 
     uid: str
     standing: Mapping[str, Stand]
+    deleted: datetime | None = None
+    is_owned: bool = False  # by the Node object, as older versions have it: the server deletes it with the node
 
 
 class _Row(Base, frozen=True):
@@ -43,9 +47,13 @@ async def standings(client: Client) -> dict[str, Standing]:
         request = Request(method="GET", path=MAINTENANCE_RECORDS.path(), query=query + following, accept=_TABLE)
         page = answers.decode(_Table, (await client.request(request, doing=doing)).body, doing=doing)
         for row in page.rows or ():
-            owners = row.object.metadata.owner_references
-            uid = owners[0].uid if owners else ""
-            found[row.object.name] = Standing(uid, read_standing(row.object.metadata.annotations))
+            metadata = row.object.metadata
+            found[row.object.name] = Standing(
+                records.node_uid(metadata),
+                records.read_standing(metadata.annotations),
+                records.node_deleted(metadata),
+                is_owned=bool(records.owner_nodes(metadata)),
+            )
         if not page.metadata.continue_:
             return found
         following = (("continue", page.metadata.continue_),)
