@@ -33,14 +33,15 @@ from haulout.kube.resources import NODES
 from haulout.notices import announcing
 from haulout.notices.announcing import Announcer
 from haulout.notices.emptying import cordon_owners, is_emptied
-from haulout.notices.finding import NAME_LABELS, Nodes, is_found_alike
+from haulout.notices.finding import MACHINE_ADDRESS, Nodes, is_found_alike, names_of
+from haulout.notices.happenings import Happening
 from haulout.notices.inbox import Inbox
 from haulout.notices.moving import Calendar, MoverOf, Moving, nobody_minds
 from haulout.notices.occupancy import Occupancy, drained_at, held_since, occupancy
 from haulout.notices.orphans import ended, orphaned_at
 from haulout.notices.past import Changed, Past
 from haulout.notices.prediction import Prediction
-from haulout.notices.review import Happening, Review, Terms, planned, reviewed
+from haulout.notices.review import Review, Terms, planned, reviewed
 from haulout.notices.starting import StarterOf, Starting
 from haulout.notices.surplus import BY_AGENT, SurplusNotices, agent_of
 from haulout.notices.timeliness import Plan, judged, needs_a_look
@@ -187,13 +188,13 @@ class Controller:
             return
         names = {it.name for it in (old, new) if it is not None}
         machines = {machine_key(it.spec.provider_id) for it in (old, new) if it is not None}
-        called = {it.metadata.labels.get(label) for it in (old, new) if it is not None for label in NAME_LABELS}
+        called = {name for it in (old, new) if it is not None for name in names_of(it)}
         for name in names:
             self._seen.pop(name, None)
         for notice in self.notices.all():
             spec = notice.spec
             is_meant = notice.node in names or machine_key(spec.provider_id) in machines
-            if is_meant or (spec.machine_name and spec.machine_name in called):
+            if is_meant or spec.machine_name in called or notice.metadata.annotations.get(MACHINE_ADDRESS) in called:
                 self._queue.add(notice.name)
 
     def _note_past(self, node: str) -> None:

@@ -10,14 +10,14 @@ True only while all of this holds, and is said only then, or to take it back:
 
 from haulout.drain.cordon import BadMark, cordon_of
 from haulout.kinds.notice import NoticeCondition, Phase
-from haulout.kube.objects import Condition, Node
+from haulout.kube.objects import Node, StatusCondition
 from haulout.notices.timeliness import Plan, Timeliness, Verdict
 
 _NOT_EMPTY = "NotEmpty"
 _PROFILES = "profile/"  # of owners of a cordon
 
 
-def emptied(plan: Plan, found: Timeliness | None) -> Condition | None:
+def emptied(plan: Plan, found: Timeliness | None) -> StatusCondition | None:
     """Return what to say, by what is left on the node; None: nothing else than was said before."""
     said = plan.notice.status.condition(NoticeCondition.EMPTIED)
     if plan.phase.is_over or (plan.phase is Phase.ACTIVE and said is not None):
@@ -26,7 +26,7 @@ def emptied(plan: Plan, found: Timeliness | None) -> Condition | None:
     is_unknown = reason == _NOT_EMPTY and found is None  # nobody looks at pods any more once its time has come
     if reason and (said is None or is_unknown):
         return None
-    return Condition(
+    return StatusCondition(
         type=NoticeCondition.EMPTIED,
         status=str(not reason),
         reason=reason or "Empty",

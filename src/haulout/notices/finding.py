@@ -4,11 +4,12 @@ A notice names its node, or the machine of a cloud that the node runs on. A mach
 for. If several nodes claim to run on it, one of them is wrong, and nobody can tell which: then nothing is done.
 
 Some nodes do not say which machine they run on. If the notice has what people call the machine, such a node is found by
-the labels that installers put it into. A node that says that it runs on another machine is never meant, even if it has
-the name of one that was, and is gone.
+the labels that installers put it into, by its name, or by its DNS name; if the notice has the address of the machine in
+its own network (`MACHINE_ADDRESS`), by its InternalIP. Of several such nodes none is chosen. A node that says that it
+runs on another machine is never meant, even if it has the name of one that was, and is gone.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -16,7 +17,11 @@ from haulout.kinds.machines import machine_key
 from haulout.kinds.notice import MaintenanceNotice, Spec
 from haulout.kube.objects import Node
 
-NAME_LABELS = ("hostname", "displayName", "name")  # the first of them that some node has decides
+MACHINE_ADDRESS = "haulout.dev/machine-address"  # an annotation of notices
+NAME_LABELS = ("hostname", "displayName", "name")
+_NAME, _INTERNAL_IP = "metadata.name", "InternalIP"
+_DNS_NAMES = ("InternalDNS", "Hostname")
+_NAME_KEYS = (*NAME_LABELS, "kubernetes.io/hostname", _NAME, *_DNS_NAMES)  # the first that some node has decides
 
 _Key = TypeVar("_Key")
 
@@ -54,14 +59,14 @@ class Nodes:
     def of(self, notice: MaintenanceNotice) -> Finding:
         """Return the node that a notice is about, in the light of which it was before."""
         spec, was = notice.spec, notice.status.node_name
-        found = self.find(spec)
+        found = self.find(spec, address=notice.metadata.annotations.get(MACHINE_ADDRESS, ""))
         if found.node is not None:
             return found if notice.fits(found.node) else Finding(None, _another(notice, found.node), found.node.name)
         there = self._by_name.get(was)
         is_gone = (there is None or not notice.fits(there)) and spec.node_name in ("", was)
         return Finding(None, found.why, was) if is_gone else found
 
-    def find(self, spec: Spec) -> Finding:
+    def find(self, spec: Spec, *, address: str = "") -> Finding:
         """Return the node that is meant."""
         if spec.node_name:
             node = self._by_name.get(spec.node_name)
@@ -72,20 +77,27 @@ class Nodes:
             case [node]:
                 return Finding(node, f"it runs on {machine}")
             case []:
-                return self._by_what_it_is_called(spec, machine)
+                return self._by_what_it_is_called(spec, machine, address)
         return Finding(None, f"nodes {', '.join(sorted(found))} all claim to run on {machine}")
 
-    def _by_what_it_is_called(self, spec: Spec, machine: str) -> Finding:
-        for label in NAME_LABELS if spec.machine_name else ():
-            found = self._by_label.get((label, spec.machine_name), {})
-            if len(found) == 1:
-                node = next(iter(found.values()))
-                return Finding(node, f"its label {label} is {spec.machine_name}, what {machine} is called")
-            if found:
-                names = ", ".join(sorted(found))
-                return Finding(
-                    None, f"nodes {names} all have {spec.machine_name}, what {machine} is called, as {label}"
-                )
+    def called(self, name: str, address: str) -> tuple[str, str, Collection[Node]]:
+        """Return the nodes without a machine that have a name, or else an address, and by what they have it."""
+        wanted = [(key, name) for key in _NAME_KEYS if name] + ([(_INTERNAL_IP, address)] if address else [])
+        for key, value in wanted:
+            if found := self._by_label.get((key, value)):
+                return key, value, found.values()
+        return "", "", ()
+
+    def _by_what_it_is_called(self, spec: Spec, machine: str, address: str) -> Finding:
+        key, value, found = self.called(spec.machine_name, address)
+        what = "called" if value == spec.machine_name else "at"
+        match [*found]:
+            case [node]:
+                by = f"its label {key}" if key in NAME_LABELS else f"its {key}"
+                return Finding(node, f"{by} is {value}, what {machine} is {what}")
+            case [_, *_]:
+                names = ", ".join(sorted(it.name for it in found))
+                return Finding(None, f"nodes {names} all have {value}, what {machine} is {what}, as {key}")
         called = f", which is called {spec.machine_name}," if spec.machine_name else ""
         return Finding(None, f"no node runs on {machine}{called} yet")
 
@@ -96,7 +108,7 @@ def _another(notice: MaintenanceNotice, node: Node) -> str:
 
 def is_found_alike(old: Node, new: Node) -> bool:
     """Tell whether the same notices find both."""
-    return (old.uid, _machine(old), *_labels(old)) == (new.uid, _machine(new), *_labels(new))
+    return (old.uid, _machine(old), {*_labels(old)}) == (new.uid, _machine(new), {*_labels(new)})
 
 
 def _drop(index: dict[_Key, dict[str, Node]], key: _Key, node: Node) -> None:
@@ -111,7 +123,16 @@ def _machine(node: Node) -> str:
 
 
 def _labels(node: Node) -> Iterator[tuple[str, str]]:
-    """Return the labels by which a node is found that does not say which machine it runs on."""
-    if not _machine(node):
-        labels = node.metadata.labels
-        yield from ((it, labels[it]) for it in NAME_LABELS if labels.get(it))
+    """Return by what a node is found that does not say which machine it runs on."""
+    if _machine(node):
+        return
+    yield _NAME, node.name
+    labels = node.metadata.labels
+    yield from ((it, labels[it]) for it in _NAME_KEYS if labels.get(it))
+    addresses = {(it.type, it.address) for it in node.status.addresses if it.address}
+    yield from ((kind, address) for kind, address in addresses if kind in (*_DNS_NAMES, _INTERNAL_IP))
+
+
+def names_of(node: Node) -> set[str]:
+    """Return all names and addresses by which a node is found that does not say which machine it runs on."""
+    return {value for _, value in _labels(node)}

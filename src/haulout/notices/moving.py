@@ -32,10 +32,11 @@ from haulout.kinds.notice import (
 )
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
-from haulout.kube.objects import Condition, Node
+from haulout.kube.objects import Node, StatusCondition
 from haulout.kube.patches import difference, merge_patch
 from haulout.kube.queue import Queue
-from haulout.notices.review import Happening, remembered, with_condition
+from haulout.notices.happenings import Happening
+from haulout.notices.review import remembered, with_condition
 from haulout.notices.sources import Mover
 
 log = logging.getLogger(__name__)
@@ -136,7 +137,13 @@ def _said(
     notice: MaintenanceNotice, answer: Answer, what: str, *, now: datetime, happening: Happening | None = None
 ) -> Status:
     told = {Answer.ASKING: "Unknown", Answer.AGREED: "True"}.get(answer, "False")
-    condition = Condition(type=NoticeCondition.RESCHEDULED, status=told, reason=answer, message=what)
+    condition = StatusCondition(
+        type=NoticeCondition.RESCHEDULED,
+        status=told,
+        reason=answer,
+        message=what,
+        observed_generation=notice.metadata.generation,
+    )
     entry = happening or Happening("", what)
     return msgspec.structs.replace(
         notice.status,

@@ -11,7 +11,7 @@ from haulout.kinds.early import may_have_begun
 from haulout.kinds.notice import MaintenanceNotice, NoticeCondition, Stage
 from haulout.kinds.reports import Report
 
-AGENTS = ("azure", "gcp")  # the sources that run on nodes
+AGENTS = ("aws", "azure", "gcp")  # the sources that run on nodes
 _GONE_FOR = timedelta(minutes=10)
 _WELL_OVER = timedelta(hours=1)
 _OPEN = ("", Stage.SCHEDULED, Stage.STARTED)

@@ -1,6 +1,6 @@
 """What the status of a notice should say, and what happened to it since it was looked at last. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -10,14 +10,16 @@ from haulout.core import duration
 from haulout.kinds.early import Answer, early_of
 from haulout.kinds.notice import HistoryEntry, MaintenanceNotice, NoticeCondition, Phase, Status
 from haulout.kinds.standing import LEAD, Standing, drain_at, standing
-from haulout.kube.objects import Condition
+from haulout.kube.objects import StatusCondition
 from haulout.notices.emptying import emptied
 from haulout.notices.finding import Finding
+from haulout.notices.happenings import US, Happening
 from haulout.notices.occupancy import Occupancy
 from haulout.notices.prediction import NOT_YET, Prediction
+from haulout.notices.readiness import readiness
 from haulout.notices.timeliness import Plan, Timeliness, Verdict, judged
+from haulout.notices.unattended_hooks import unattended, unattended_at
 
-US = "haulout"
 REMEMBERED = 50
 
 
@@ -28,16 +30,6 @@ class Terms:
     lead: timedelta = LEAD  # how long before its start a maintenance is due
     is_minded: bool = True  # somebody empties nodes for which maintenance is announced
     keeps: timedelta = timedelta(days=7)  # how long notices are kept that are over
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """Something that happened, for the history and for an event."""
-
-    reason: str
-    what: str
-    who: str = US
-    is_bad: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,8 +72,13 @@ def reviewed(
     notice, now, phase = plan.notice, plan.now, standing.phase
     timeliness = judged(plan, seen)
     ended_at = (notice.status.ended_at or now) if phase.is_over else None
-    conditions = _conditions(finding, plan, timeliness)
-    happenings = (*_happenings(finding, standing, plan, terms=terms), *_late(plan, timeliness), *_begun_early(notice))
+    conditions = _conditions(finding, standing, plan, timeliness)
+    happenings = (
+        *_happenings(finding, standing, plan, terms=terms),
+        *_late(plan, timeliness),
+        *_begun_early(notice),
+        *unattended(notice, now=now),
+    )
     status = msgspec.structs.replace(
         notice.status,
         phase=phase,
@@ -98,7 +95,13 @@ def reviewed(
         history=remembered(notice, happenings, now=now),
     )
     expires = None if ended_at is None else ended_at + terms.keeps
-    looks = (standing.until, expires, None if timeliness is None else timeliness.next_look)
+    unattended_from = unattended_at(notice)
+    looks = (
+        standing.until,
+        expires,
+        None if timeliness is None else timeliness.next_look,
+        unattended_from if unattended_from is not None and unattended_from > now else None,
+    )
     return Review(
         status=status,
         happenings=happenings,
@@ -115,7 +118,7 @@ def remembered(
     return (*notice.status.history, *entries)[-REMEMBERED:]
 
 
-def with_condition(status: Status, condition: Condition, *, now: datetime) -> tuple[Condition, ...]:
+def with_condition(status: Status, condition: StatusCondition, *, now: datetime) -> tuple[StatusCondition, ...]:
     """Return the conditions with this one, which is as old as what it says."""
     before = next((it for it in status.conditions if it.type == condition.type), None)
     since = before.last_transition_time if before is not None and before.status == condition.status else now
@@ -197,30 +200,44 @@ def _begun_early(notice: MaintenanceNotice) -> Iterator[Happening]:
     yield Happening(f"EarlyStart{early.answer}", early.said, who, is_bad=early.answer is Answer.REFUSED)
 
 
-def _conditions(finding: Finding, plan: Plan, timeliness: Timeliness | None) -> tuple[Condition, ...]:
-    status = plan.notice.status
-    for each in (_on_time(timeliness), emptied(plan, timeliness), _early_start(plan.notice), _node_found(finding)):
+def _conditions(
+    finding: Finding, found: Standing, plan: Plan, timeliness: Timeliness | None
+) -> tuple[StatusCondition, ...]:
+    said = (_on_time(timeliness), emptied(plan, timeliness), _early_start(plan.notice), _node_found(finding))
+    status = _with_conditions(plan, plan.notice.status, said)
+    summary = readiness(plan.notice, finding, found, status.condition(NoticeCondition.ON_TIME)).conditions()
+    others = {NoticeCondition.RECONCILING, NoticeCondition.STALLED} - {it.type for it in summary}
+    kept = tuple(it for it in status.conditions if it.type not in others)
+    return _with_conditions(plan, msgspec.structs.replace(status, conditions=kept), summary).conditions
+
+
+def _with_conditions(plan: Plan, status: Status, said: Iterable[StatusCondition | None]) -> Status:
+    generation = plan.notice.metadata.generation
+    for each in said:
         if each is not None:
-            status = msgspec.structs.replace(status, conditions=with_condition(status, each, now=plan.now))
-    return status.conditions
+            about = msgspec.structs.replace(each, observed_generation=generation)
+            status = msgspec.structs.replace(status, conditions=with_condition(status, about, now=plan.now))
+    return status
 
 
-def _on_time(found: Timeliness | None) -> Condition | None:
+def _on_time(found: Timeliness | None) -> StatusCondition | None:
     if found is None:
         return None
-    return Condition(type=NoticeCondition.ON_TIME, status=found.status, reason=found.reason, message=found.message)
+    return StatusCondition(
+        type=NoticeCondition.ON_TIME, status=found.status, reason=found.reason, message=found.message
+    )
 
 
-def _early_start(notice: MaintenanceNotice) -> Condition | None:
+def _early_start(notice: MaintenanceNotice) -> StatusCondition | None:
     early = early_of(notice)
     if early is None:
         return None
     told = {Answer.AGREED: "True", Answer.REFUSED: "False"}.get(early.answer, "Unknown")
-    return Condition(type=NoticeCondition.EARLY_START, status=told, reason=early.answer, message=early.said)
+    return StatusCondition(type=NoticeCondition.EARLY_START, status=told, reason=early.answer, message=early.said)
 
 
-def _node_found(finding: Finding) -> Condition:
-    return Condition(
+def _node_found(finding: Finding) -> StatusCondition:
+    return StatusCondition(
         type=NoticeCondition.NODE_FOUND,
         status=str(finding.node is not None),
         reason="Found" if finding.node is not None else "NotFound",

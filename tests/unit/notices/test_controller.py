@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 
+import pytest
+
 from haulout.core.clock import Clock
 from haulout.errors import NotFound
 from haulout.kinds.notice import MAINTENANCE_NOTICES, Kind, MaintenanceNotice, NoticeCondition, Phase, Stage, definition
@@ -97,8 +99,15 @@ class World:
 
     async def events(self) -> list[tuple[str, str]]:
         """Return the events about nodes: reasons and notes."""
+        return [(it["reason"], it["note"]) for it in await self._events()]
+
+    async def warnings(self) -> set[str]:
+        """Return the reasons of the warnings about nodes."""
+        return {it["reason"] for it in await self._events() if it["type"] == "Warning"}
+
+    async def _events(self) -> list[RawObject]:
         found = (await self.client.list(EVENTS.of(RawObject), namespace="default")).items
-        return [(it["reason"], it["note"]) for it in found if it["regarding"]["kind"] == "Node"]
+        return [it for it in found if it["regarding"]["kind"] == "Node"]
 
 
 @asynccontextmanager
@@ -185,7 +194,7 @@ async def test_a_maintenance_of_which_nothing_is_heard_is_missed_and_that_is_tol
     async with a_world(clock) as world:
         await world.say(start=HOUR)
         await world.becomes(Phase.MISSED, within=3 * HOUR)
-        assert any(reason == "MaintenanceMissed" for reason, _ in await world.events())
+        assert await world.warnings() == {"MaintenanceMissed"}, "that it was due is no warning"
 
 
 async def test_a_machine_that_is_no_node_yet_is_waited_for(clock: Clock) -> None:
@@ -195,6 +204,30 @@ async def test_a_machine_that_is_no_node_yet_is_waited_for(clock: Clock) -> None
         assert found is not None
         assert (found.status, found.message) == ("False", f"no node runs on {MACHINE} yet")
         await world.client.create(NODES, a_node("late").with_spec(providerID=MACHINE))
+        await eventually(clock, lambda: _node_of(world), becomes="late")
+
+
+@pytest.mark.parametrize(("reason", "about"), [("EVACUATION", "Reboot (EVACUATION)"), ("", "Reboot")])
+async def test_an_announcement_names_the_reason_of_the_cloud_if_there_is_one(
+    clock: Clock, reason: str, about: str
+) -> None:
+    async with a_world(clock) as world:
+        plan = Plan(kind=Kind.REBOOT, reason=reason, start=clock.now() + 2 * DAY)
+        report = Report(source="oci", notice_id="e1", at=clock.now(), provider_id=MACHINE, plan=plan)
+        await world.inbox.take(report)
+        planned = await world.becomes(Phase.PLANNED)
+        assert what_happened(planned)[0].startswith(f"{about} is announced")
+
+
+async def test_a_machine_whose_node_only_has_its_name_is_found_when_the_node_comes(clock: Clock) -> None:
+    async with a_world(clock, nodes=()) as world:
+        plan = Plan(kind=Kind.REBOOT, reason="EVACUATION", start=clock.now() + 2 * DAY)
+        report = Report(
+            source="oci", notice_id="e1", at=clock.now(), provider_id="other", machine_name="db-7", plan=plan
+        )
+        await world.inbox.take(report)
+        await eventually(clock, world.is_found, becomes="False")
+        await world.client.create(NODES, a_node("late", labels={"hostname": "db-7"}))
         await eventually(clock, lambda: _node_of(world), becomes="late")
 
 

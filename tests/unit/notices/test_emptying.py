@@ -11,7 +11,7 @@ from haulout.kinds.notice import MaintenanceNotice, NoticeCondition, Phase, Spec
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.events import EventRecorder
 from haulout.kube.follow import Selection
-from haulout.kube.objects import Condition, Metadata, Node
+from haulout.kube.objects import Metadata, Node, StatusCondition
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
 from haulout.notices.controller import Controller
@@ -42,7 +42,7 @@ PLAN = Plan(
 
 def saying(plan: Plan, status: str) -> Plan:
     """Return a plan whose notice says something already."""
-    said = Status(conditions=(Condition(type=NoticeCondition.EMPTIED, status=status),))
+    said = Status(conditions=(StatusCondition(type=NoticeCondition.EMPTIED, status=status),))
     return replace(plan, notice=msgspec.structs.replace(plan.notice, status=said))
 
 
@@ -83,7 +83,7 @@ def test_nobody_looks_at_pods_any_more_once_its_time_has_come() -> None:
 
 @pytest.mark.parametrize(("observed", "may"), [(3, True), (2, False)])
 def test_leave_for_what_was_planned_before_is_none(observed: int, *, may: bool) -> None:
-    said = (Condition(type=NoticeCondition.EMPTIED, status="True"),)
+    said = (StatusCondition(type=NoticeCondition.EMPTIED, status="True"),)
     status = Status(phase=Phase.DUE, observed_generation=observed, conditions=said)
     assert may_begin(msgspec.structs.replace(NOTICE, status=status)) is may
 

@@ -140,13 +140,17 @@ async def test_what_the_cloud_plans_anew_is_another_question_but_not_for_ever(cl
 
 
 @pytest.mark.parametrize("spec", [{"reschedulable": False}, {"stage": "Started"}, {"source": "mail"}])
-async def test_what_cannot_be_moved_is_not_asked_for(clock: Clock, spec: dict[str, Any]) -> None:
+async def test_what_cannot_be_moved_is_not_asked_for(
+    clock: Clock, spec: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     async with noticed(clock) as world:
         cloud = world.movers["ticket"] = Cloud(world)
         world.calendar = lambda _, notice: (notice.spec.start or clock.now()) + HOUR
         await world.announce(start=DAY, **{"reschedulable": True, **spec})
         await clock.sleep(2 * DAY)
         assert cloud.asked == []
+        assert (await world.notice()).status.reschedule is None
+        assert [it.getMessage() for it in caplog.records if it.levelname in ("WARNING", "ERROR")] == []
 
 
 async def test_what_suits_or_what_nobody_minds_is_not_asked_for(clock: Clock) -> None:

@@ -63,6 +63,24 @@ async def test_without_notices_no_history_is_read_and_when_they_are_over_it_is_l
         assert world.count(reads_history) == before
 
 
+async def test_a_drain_that_took_longer_meanwhile_changes_the_prediction(clock: Clock) -> None:
+    async with noticed(clock, history=True) as world:
+        await world.record("n1", 600)
+        await world.announce(start=2 * HOUR)
+        before = await predicted(world)
+        await world.client.delete(RECORDS, "n1")
+        await world.record("n1", 2520)
+        assert await predicted(world) == 53 * MINUTE > before
+
+
+async def test_the_first_drain_of_a_node_changes_its_prediction(clock: Clock) -> None:
+    async with noticed(clock, history=True) as world:
+        await world.announce(start=2 * HOUR)
+        assert await predicted(world) == timedelta()
+        await world.record("n1", 2520)
+        assert await predicted(world) == 53 * MINUTE
+
+
 async def test_where_no_history_is_kept_nothing_is_predicted(clock: Clock) -> None:
     async with noticed(clock) as world:
         await world.announce(start=3 * HOUR)

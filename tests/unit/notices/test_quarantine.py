@@ -2,6 +2,8 @@
 
 from datetime import timedelta
 
+import pytest
+
 from haulout.core.clock import Clock
 from haulout.notices.sources.quarantine import Quarantine, shortened
 
@@ -22,6 +24,26 @@ async def test_the_same_message_again_is_not_counted_again(clock: Clock) -> None
     for _ in range(3):
         quarantine.put(where="offset 7", why="expected JSON", what="nonsense")
     assert quarantine.count == 1
+
+
+async def test_many_messages_that_come_again_and_again_are_counted_and_logged_once(
+    clock: Clock, caplog: pytest.LogCaptureFixture
+) -> None:
+    quarantine = Quarantine("aws", clock)
+    for _ in range(5):
+        for number in range(100):
+            quarantine.put(where=f"message {number}", why="expected JSON", what="nonsense")
+        await clock.sleep(timedelta(seconds=61))
+    assert quarantine.count == 100
+    assert len(caplog.records) == 20
+
+
+async def test_a_message_that_keeps_coming_is_shown_for_as_long_as_it_does(clock: Clock) -> None:
+    quarantine = Quarantine("aws", clock)
+    for _ in range(3):
+        quarantine.put(where="message 7", why="expected JSON", what="nonsense")
+        await clock.sleep(timedelta(minutes=50))
+    assert quarantine.troubles() == ("aws: a message put aside, the latest at message 7: expected JSON",)
 
 
 def test_what_is_kept_of_a_message_is_short_and_in_one_line() -> None:

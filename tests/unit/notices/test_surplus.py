@@ -1,12 +1,12 @@
 """Notices of an agent that was taken over: the operator keeps some, and goes on."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 
 from haulout.core.clock import Clock
-from haulout.errors import NotFound
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Phase, definition
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
@@ -15,6 +15,7 @@ from haulout.kube.follow import Selection
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import EVENTS, NODES
+from haulout.kube.transport import Request, Response, Stream, Transport
 from haulout.notices.controller import Controller
 from haulout.notices.surplus import EVENT, MAX_PER_NODE
 from support.backends import Sandbox
@@ -112,22 +113,68 @@ async def test_notices_that_are_over_go_first_the_oldest_before_all(clock: Clock
             assert "azure-ended-01" in names
 
 
-async def test_a_notice_that_is_changed_without_end_is_deleted_nevertheless(clock: Clock) -> None:
-    async with a_cluster(clock) as client, operating(client):
-        for number in range(MAX_PER_NODE):
-            await announce(client, f"{number}")
-        await clock.sleep(timedelta(seconds=2))
-        await announce(client, "surplus")
+class Meanwhile:
+    """A transport: something happens just before a notice is deleted."""
 
-        async def is_gone() -> bool:
-            names = [it.name for it in await notices(client)]
-            if "azure-surplus" in names:
-                change = merge_patch({"spec": {"reason": str(clock.monotonic())}})
-                with suppress(NotFound):
-                    await client.patch(MAINTENANCE_NOTICES, "azure-surplus", change)
-            return "azure-surplus" not in names
+    def __init__(self, transport: Transport, happens: Callable[[], Awaitable[None]]) -> None:
+        self.server = transport.server
+        self._transport = transport
+        self._happens = happens
 
-        await eventually(clock, is_gone)
+    async def send(self, request: Request) -> Response:
+        """Send a request."""
+        if request.method == "DELETE" and request.path.endswith("/azure-surplus"):
+            await self._happens()
+        return await self._transport.send(request)
+
+    def stream(self, request: Request) -> AbstractAsyncContextManager[Stream]:
+        """Open a stream."""
+        return self._transport.stream(request)
+
+    async def close(self) -> None:
+        """Close it."""
+        await self._transport.close()
+
+
+async def test_a_notice_that_is_changed_before_each_deletion_is_deleted_nevertheless(clock: Clock) -> None:
+    changes = itertools.count()
+
+    async def change() -> None:
+        patch = merge_patch({"spec": {"reason": str(next(changes))}})
+        await client.patch(MAINTENANCE_NOTICES, "azure-surplus", patch)
+
+    async with a_cluster(clock) as client, operating(client.over(Meanwhile(client.transport, change))):
+        await fill_up(clock, client)
+        await clock.sleep(timedelta(seconds=60))
+        assert next(changes) > 0
+        assert "azure-surplus" not in [it.name for it in await notices(client)]
+
+
+async def test_a_notice_that_was_created_again_is_not_deleted_for_the_former(clock: Clock) -> None:
+    """The agent has ended another one meanwhile, so that there are not too many any more."""
+    is_over = False
+
+    async def replace() -> None:
+        nonlocal is_over
+        if not is_over:
+            is_over = True
+            for name in ("azure-1", "azure-surplus"):
+                await client.delete(MAINTENANCE_NOTICES, name)
+            await announce(client, "surplus")
+
+    async with a_cluster(clock) as client, operating(client.over(Meanwhile(client.transport, replace))):
+        await fill_up(clock, client)
+        await clock.sleep(timedelta(seconds=30))
+        names = [it.name for it in await notices(client)]
+        assert (len(names), is_over, "azure-surplus" in names) == (MAX_PER_NODE, True, True)
+
+
+async def fill_up(clock: Clock, client: Client) -> None:
+    """Create as many notices as one node may have, and then one more."""
+    for number in range(MAX_PER_NODE):
+        await announce(client, f"{number}")
+    await clock.sleep(timedelta(seconds=2))
+    await announce(client, "surplus")
 
 
 async def test_the_surplus_of_a_node_is_deleted_after_a_restart_of_the_operator_too(clock: Clock) -> None:

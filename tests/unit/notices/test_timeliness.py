@@ -21,7 +21,7 @@ from haulout.kinds.notice import (
     Status,
 )
 from haulout.kinds.standing import standing
-from haulout.kube.objects import Condition, Metadata, Node, NodeSpec, Pod
+from haulout.kube.objects import Metadata, Node, NodeSpec, Pod, StatusCondition
 from haulout.notices.occupancy import Occupancy, occupied
 from haulout.notices.prediction import Prediction
 from haulout.notices.timeliness import Plan, Timeliness, Verdict, judged
@@ -43,10 +43,10 @@ def a_plan(
 ) -> Plan:
     """Return a plan as of now: its start is so far away, and emptying the node began so long ago."""
     spec = Spec(node_name="n1", kind=kind, start=None if start is None else NOW + start, stage=stage)
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[StatusCondition, ...] = ()
     if said:
         status = "True" if said == Verdict.EMPTY else "False"
-        on_time = Condition(type=NoticeCondition.ON_TIME, status=status, reason=said, last_transition_time=NOW)
+        on_time = StatusCondition(type=NoticeCondition.ON_TIME, status=status, reason=said, last_transition_time=NOW)
         conditions = (on_time,)
     notice = MaintenanceNotice(spec=spec, status=Status(phase="Due", start=spec.start, conditions=conditions))
     metadata = Metadata(name="n1")

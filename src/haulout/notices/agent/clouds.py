@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from haulout.kube.client import Client
 from haulout.notices.sources import Source
+from haulout.notices.sources.aws import agent_settings as aws_settings
 from haulout.notices.sources.azure import settings as azure_settings
 from haulout.notices.sources.fetching import Fetch, over_http
 from haulout.notices.sources.gcp import settings as gcp_settings
@@ -24,6 +25,20 @@ class Here:
     client: Client
     environ: Mapping[str, str]
     reach: Callable[[str], Fetch] = over_http  # a metadata service, by its address
+
+
+def _aws(here: Here) -> Source:
+    from haulout.notices.sources.aws.metadata_source import AwsMetadataSource
+
+    settings = aws_settings.read(here.environ)
+    return AwsMetadataSource(
+        here.reach(settings.metadata),
+        node=here.node,
+        clock=here.client.clock,
+        random=here.client.random,
+        families=settings.families,
+        drains_for_network=settings.drains_for_network,
+    )
 
 
 def _azure(here: Here) -> Source:
@@ -55,7 +70,7 @@ def _gcp(here: Here) -> Source:
 
 
 Make = Callable[[Here], Source]
-_SOURCES: Mapping[str, Make] = {"azure": _azure, "gcp": _gcp}
+_SOURCES: Mapping[str, Make] = {"aws": _aws, "azure": _azure, "gcp": _gcp}
 CLOUDS = tuple(_SOURCES)
 
 
@@ -67,6 +82,7 @@ def made(cloud: str, here: Here) -> Source:
 def services(environ: Mapping[str, str]) -> Mapping[str, Fetch]:
     """Return the metadata services of all clouds, as they are reached from here."""
     return {
+        "aws": over_http(aws_settings.read(environ).metadata),
         "azure": over_http(azure_settings.read(environ).metadata),
         "gcp": over_http(gcp_settings.metadata_server(environ)),
     }

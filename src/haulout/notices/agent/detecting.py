@@ -5,13 +5,15 @@ says. A machine that has just started may have to ask for a while.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from random import Random
 
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Clock
 from haulout.errors import CloudError
+from haulout.notices.sources.aws.metadata import InstanceMetadata
 from haulout.notices.sources.azure.metadata import Metadata
 from haulout.notices.sources.fetching import Fetch
 
@@ -24,7 +26,11 @@ _PAUSE = Backoff(first=timedelta(seconds=2), limit=timedelta(minutes=1), jitter=
 
 async def detected(services: Mapping[str, Fetch], *, clock: Clock, random: Random) -> str:
     """Return which of the clouds answers, however long that takes; `services` are their metadata services."""
-    asks = {"azure": _is_azure, "gcp": _is_gcp}
+    asks: dict[str, Callable[[Fetch], Awaitable[bool]]] = {
+        "aws": partial(_is_aws, clock=clock),
+        "azure": _is_azure,
+        "gcp": _is_gcp,
+    }
     attempt = 0
     while True:
         for cloud, fetch in services.items():
@@ -34,6 +40,14 @@ async def detected(services: Mapping[str, Fetch], *, clock: Clock, random: Rando
         if attempt == 1:
             log.warning("no metadata service of %s answers here; asking again and again", " or ".join(services))
         await clock.sleep(_PAUSE.delay(attempt, random))
+
+
+async def _is_aws(fetch: Fetch, *, clock: Clock) -> bool:
+    try:
+        return bool(await InstanceMetadata(fetch, clock=clock).instance())
+    except CloudError as error:
+        log.debug("not aws: %s", error)
+        return False
 
 
 async def _is_azure(fetch: Fetch) -> bool:

@@ -2,6 +2,10 @@
 
 `/healthz` answers for as long as the event loop turns. `/readyz` answers 503, and why, while it does not hear what its
 cloud says. `answering` has whoever wants it answer GET on a port of their own, such as for metrics.
+
+A port has few connections at once. At the limit a new connection replaces the oldest one, as on the ports of the
+operator (`haulout.web.connections`, which needs aiohttp): each waits for its peer, as answers are made at once. So
+connections that send nothing keep no probe from being answered.
 """
 
 import asyncio
@@ -11,6 +15,8 @@ from contextlib import AbstractAsyncContextManager
 from http import HTTPStatus
 from typing import Protocol
 
+import h11
+
 from haulout.errors import HauloutError
 from haulout.kube.network import wording
 
@@ -18,6 +24,7 @@ HOST = "127.0.0.1"  # in the network of the node: nobody else has to ask
 PORT = 9817
 _WITHIN_SECONDS = 5
 _LONGEST = 8 << 10
+_MOST_CONNECTIONS = 32
 _TEXT = "text/plain; charset=utf-8"
 
 Told = Callable[[bytes], tuple[HTTPStatus, Sequence[str]]]  # by the path: how it stands, and lines
@@ -44,13 +51,18 @@ def serving(agent: Standing, *, port: int) -> AbstractAsyncContextManager[int]:
 @contextlib.asynccontextmanager
 async def answering(told: Told, *, host: str | None, port: int, what: str, kind: str = _TEXT) -> AsyncIterator[int]:
     """Answer while the context lasts, on all addresses if there is no host; yields the port."""
+    waiting: dict[asyncio.StreamWriter, None] = {}  # the oldest first
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(OSError, TimeoutError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+        if len(waiting) >= _MOST_CONNECTIONS:
+            oldest = next(iter(waiting))
+            del waiting[oldest]
+            oldest.transport.abort()
+        waiting[writer] = None
+        with contextlib.suppress(OSError, TimeoutError, h11.RemoteProtocolError):
             async with asyncio.timeout(_WITHIN_SECONDS):
-                head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_answer(*told(_path(head)), kind=kind))
-                await writer.drain()
+                await _answer(reader, writer, told, kind=kind)
+        waiting.pop(writer, None)
         writer.close()
 
     try:
@@ -58,24 +70,31 @@ async def answering(told: Told, *, host: str | None, port: int, what: str, kind:
     except OSError as error:
         raise HauloutError(f"{what} on {host or 'all addresses'}:{port}: {wording.words(error)}") from error
     async with server:
-        yield server.sockets[0].getsockname()[1]
+        try:
+            yield server.sockets[0].getsockname()[1]
+        finally:
+            for writer in waiting:
+                writer.transport.abort()
 
 
-def _path(head: bytes) -> bytes:
-    _, _, rest = head.partition(b" ")
-    return rest.partition(b" ")[0].partition(b"?")[0]
-
-
-def _answer(status: HTTPStatus, lines: Sequence[str], *, kind: str) -> bytes:
+async def _answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, told: Told, *, kind: str) -> None:
+    connection = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST)
+    while (request := connection.next_event()) is h11.NEED_DATA:
+        connection.receive_data(await reader.read(_LONGEST))
+    if not isinstance(request, h11.Request):
+        return  # it was closed
+    status, lines = told(request.target.partition(b"?")[0])
     body = "".join(f"{it}\n" for it in lines).encode()
-    fields = (
-        f"HTTP/1.1 {status.value} {status.phrase}",
-        f"Content-Type: {kind}",
-        f"Content-Length: {len(body)}",
-        "X-Content-Type-Options: nosniff",
-        "Connection: close",
-    )
-    return "".join(f"{it}\r\n" for it in (*fields, "")).encode() + body
+    headers = [
+        ("Content-Type", kind),
+        ("Content-Length", str(len(body))),
+        ("X-Content-Type-Options", "nosniff"),
+        ("Connection", "close"),
+    ]
+    writer.write(connection.send(h11.Response(status_code=status, headers=headers, reason=status.phrase)))
+    if request.method != b"HEAD":
+        writer.write(connection.send(h11.Data(body)))
+    await writer.drain()
 
 
 def _told(path: bytes, agent: Standing) -> tuple[HTTPStatus, Sequence[str]]:

@@ -2,13 +2,14 @@
 
     quarantine.put(where="partition 0, offset 7", why="expected JSON, found …", what=raw)
 
-Each is logged once with what it said; the last few are kept for people to see, for as long as that is of use.
+Each is counted and logged once with what it said, also if it comes again and again; of many in a minute only some are
+logged. The last few are kept for people to see, for as long as that is of use.
 """
 
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from haulout.core.clock import Clock
@@ -16,7 +17,10 @@ from haulout.core.clock import Clock
 log = logging.getLogger(__name__)
 
 _KEPT = 20
+_REMEMBERED = 5000  # so many messages are told apart from new ones
 _SHOWN_FOR = timedelta(hours=1)
+_LOGGED = 20  # at most so many in a minute
+_MINUTE = 60.0
 _LONGEST = 300
 
 
@@ -39,6 +43,8 @@ class Quarantine:
         self._source = source
         self._clock = clock
         self._last: deque[Quarantined] = deque(maxlen=_KEPT)
+        self._known: dict[int, None] = {}  # hashes, the one that came last behind
+        self._logged: deque[float] = deque(maxlen=_LOGGED)  # when, on the monotonic clock
 
     @property
     def last(self) -> Sequence[Quarantined]:
@@ -47,17 +53,39 @@ class Quarantine:
 
     def put(self, *, where: str, why: str, what: object) -> None:
         """Put a message aside; the same one again is neither counted nor logged."""
-        if any((it.where, it.why) == (where, why) for it in self._last):
+        if self._is_known(hash((where, why))):
+            self._show_again(where, why)
             return
         self.count += 1
         began = shortened(what)
         put = Quarantined(where, why, began, self._clock.monotonic())
         self._last.append(put)
-        log.warning(
-            "%s: a message that makes no sense is put aside (%s): %s; it begins %s", self._source, where, why, began
-        )
+        self._log(put)
         if self.hears is not None:
             self.hears(put)
+
+    def _is_known(self, key: int) -> bool:
+        is_known = key in self._known
+        self._known.pop(key, None)
+        self._known[key] = None
+        if len(self._known) > _REMEMBERED:
+            del self._known[next(iter(self._known))]
+        return is_known
+
+    def _show_again(self, where: str, why: str) -> None:
+        now = self._clock.monotonic()
+        same = [replace(it, since=now) for it in self._last if (it.where, it.why) == (where, why)]
+        others = [it for it in self._last if (it.where, it.why) != (where, why)]
+        self._last = deque((*others, *same), maxlen=_KEPT)
+
+    def _log(self, put: Quarantined) -> None:
+        if len(self._logged) == _LOGGED and put.since - self._logged[0] < _MINUTE:
+            return  # they are counted, and the latest is shown
+        self._logged.append(put.since)
+        log.warning(
+            "%s: a message that makes no sense is put aside (%s): %s; it begins %s",
+            *(self._source, put.where, put.why, put.what),
+        )
 
     def troubles(self) -> Sequence[str]:
         """Return a line about what was put aside lately."""

@@ -1,6 +1,7 @@
 """An agent finds out where it is, tells how it stands, and says what is wrong with how it was called."""
 
 import asyncio
+import contextlib
 import socket
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -19,6 +20,7 @@ from haulout.notices.agent.tallies import AgentTallies
 from haulout.notices.inbox import Inbox
 from haulout.notices.sources.azure.source import AzureSource
 from haulout.notices.sources.fetching import Fetch, over_http
+from haulout.sandbox.clouds.aws import AwsCloud
 from haulout.sandbox.clouds.azure import AzureCloud
 from haulout.web.metrics import Exposition
 from support.azure_world import an_azure_world, machine_of
@@ -72,6 +74,11 @@ async def test_whoever_answers_is_the_cloud(clock: Clock) -> None:
     cloud.launch("vm")
     azure = cloud.metadata("vm")
     assert await detected({"azure": azure, "gcp": Silent()}, clock=clock, random=Random(1)) == "azure"
+    ec2 = AwsCloud(clock)
+    aws = ec2.metadata(ec2.launch())
+    assert await detected({"aws": aws, "azure": Silent(), "gcp": Silent()}, clock=clock, random=Random(1)) == "aws"
+    assert await detected({"aws": azure, "azure": azure, "gcp": azure}, clock=clock, random=Random(1)) == "azure"
+    assert await detected({"aws": Google(), "azure": Google(), "gcp": Google()}, clock=clock, random=Random(1)) == "gcp"
     assert await detected({"azure": Silent(), "gcp": Google()}, clock=clock, random=Random(1)) == "gcp"
     assert await detected({"azure": Google(), "gcp": Google()}, clock=clock, random=Random(1)) == "gcp"
 
@@ -117,6 +124,8 @@ async def test_health_is_told_to_the_kubelet() -> None:
 
         async def told(path: str) -> tuple[int, bytes]:
             answer = await ask("GET", path, headers={})
+            sent = {name.lower(): value for name, value in answer.headers.items()}
+            assert (sent["x-content-type-options"], sent.get("server")) == ("nosniff", None)
             return answer.status, answer.body
 
         assert await told("/healthz") == (200, b"ok\n")
@@ -133,6 +142,22 @@ async def test_health_is_told_to_the_kubelet() -> None:
         with pytest.raises(HauloutError, match=f"health checks on 127.0.0.1:{port}: "):
             async with health.serving(agent, port=port):
                 pass
+
+
+@pytest.mark.real_time
+async def test_connections_that_never_send_anything_keep_no_probe_from_being_answered() -> None:
+    async with health.serving(Standing(), port=0) as port:
+        silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(200)]
+        try:
+            probe = await over_http(f"http://127.0.0.1:{port}")("GET", "/healthz", headers={})
+            assert probe.status == 200
+            async with asyncio.timeout(3):  # before the time is over that each connection has
+                for reader, _ in silent[:150]:
+                    with contextlib.suppress(ConnectionError):
+                        assert await reader.read() == b""
+        finally:
+            for _, writer in silent:
+                writer.close()
 
 
 async def test_what_an_agent_asked_heard_and_wrote_is_counted(clock: Clock) -> None:
@@ -176,7 +201,11 @@ async def test_metrics_are_served_from_the_first_moment_on(tmp_path: Path) -> No
     kubeconfig.write_text(KUBECONFIG)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    nobody = {"HAULOUT_AZURE_METADATA": "http://127.0.0.1:1", "GCE_METADATA_HOST": "127.0.0.1:1"}
+    nobody = {
+        "HAULOUT_AWS_METADATA": "http://127.0.0.1:1",
+        "HAULOUT_AZURE_METADATA": "http://127.0.0.1:1",
+        "GCE_METADATA_HOST": "127.0.0.1:1",
+    }
     wishes = Wishes(node="n1", cloud="", kubeconfig=str(kubeconfig), metrics_port=port)
     async with asyncio.TaskGroup() as group, asyncio.timeout(10):
         task = group.create_task(run_agent(wishes, way(wishes, nobody), nobody))

@@ -150,6 +150,18 @@ async def test_lifecycle_actions_by_boto3() -> None:
 
 
 @pytest.mark.real_time
+async def test_the_hooks_of_a_termination_are_found_and_completed_without_a_token_by_boto3() -> None:
+    async with a_cloud() as (cloud, _, groups, _, _):
+        instance, other = cloud.launch(), cloud.launch()
+        action = cloud.scale(instance, silent=True)
+        assert await groups.termination_hooks(instance) == ("workers", ["drain"])
+        assert await groups.termination_hooks(other) == ("", ())
+        await groups.heartbeat(instance, group="workers", hook="drain", token="")
+        await groups.complete(instance, group="workers", hook="drain", token="")
+        assert cloud.groups.completed == [action.token]
+
+
+@pytest.mark.real_time
 async def test_what_goes_wrong_is_told_with_the_code_of_aws() -> None:
     async with a_cloud() as (cloud, ec2, _, sqs, _):
         instance = cloud.launch()

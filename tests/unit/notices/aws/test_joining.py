@@ -88,6 +88,15 @@ def test_health_does_not_make_a_movable_event_immovable() -> None:
     assert desk.the().reschedulable
 
 
+def test_health_that_names_the_same_start_changes_nothing_of_what_ec2_said() -> None:
+    desk = Desk()
+    desk.hear(listed())
+    before = desk.the()
+    desk.hear(health(at=SAID + HOUR))
+    after = desk.the()
+    assert (after.start, after.end, after.deadline) == (before.start, before.end, before.deadline)
+
+
 @pytest.mark.parametrize("late", [START + DAY, START - DAY])
 def test_a_move_that_one_of_them_tells_first_moves_the_same_notice(late: datetime) -> None:
     for readings in (

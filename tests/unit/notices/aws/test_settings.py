@@ -77,6 +77,11 @@ def test_variables_about_something_else_are_listed_with_where_the_same_is_found(
     assert "profile" in found["CORDON_ONLY"]
 
 
+def test_maintenance_of_the_network_drains_only_if_that_is_configured() -> None:
+    assert not settings(HAULOUT_AWS="true").drains_for_network
+    assert settings(HAULOUT_AWS="true", HAULOUT_AWS_DRAIN_FOR_NETWORK_MAINTENANCE="true").drains_for_network
+
+
 def test_without_a_queue_no_tag_is_looked_for() -> None:
     assert settings(HAULOUT_AWS="true") == Settings()
 

@@ -9,6 +9,7 @@ from haulout.kinds.notice import MAINTENANCE_NOTICES, Kind, Phase, Stage
 from haulout.kube.resources import NODES
 from haulout.notices.sources.aws.readings import Family
 from haulout.notices.sources.aws.settings import Settings
+from support import aws_messages as aws
 from support.aws_world import a_world
 
 DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
@@ -323,10 +324,60 @@ async def test_nonsense_is_put_aside_and_the_queue_goes_on(clock: Clock) -> None
         world.cloud.interrupt(instance)
         world.start()
         await world.becomes(Stage.SCHEDULED, within=10 * SECOND)
-        assert world.cloud.queue.messages == []
+        await clock.sleep(10 * MINUTE)
         assert world.source is not None
         assert world.source.quarantine.count == 6
         assert "put aside" in "".join(world.source.troubles())
+
+
+async def test_what_cannot_be_understood_stays_in_the_queue_for_its_dead_letter_policy(clock: Clock) -> None:
+    async with a_world(clock) as world:
+        world.cloud.queue.send("what?")
+        world.start()
+        await clock.sleep(5 * MINUTE)
+        (left,) = world.cloud.queue.messages
+        assert (left.body, left.received) == ("what?", 5)  # each counts for its maxReceiveCount
+
+
+@pytest.mark.parametrize("may_hide", [True, False])
+async def test_any_number_of_messages_that_cannot_be_read_do_not_delay_the_others(
+    clock: Clock, *, may_hide: bool
+) -> None:
+    async with a_world(clock) as world:
+        instance = await world.join("n1")
+        if not may_hide:
+            world.cloud.faults.fail("ChangeMessageVisibility", status=403, code="AccessDenied", times=None)
+        for number in range(300):
+            world.cloud.queue.send(f"what? {number}")
+        world.start()
+        await clock.sleep(2 * MINUTE)
+        world.cloud.interrupt(instance)
+        await world.becomes(Stage.SCHEDULED, within=5 * SECOND)
+        assert world.source is not None
+        assert world.source.quarantine.count == 300
+        assert len(world.cloud.queue.messages) == 300
+        assert world.source.is_up
+
+
+@pytest.mark.parametrize("by_queue", [True, False])
+@pytest.mark.parametrize(("drains", "kind"), [(False, Kind.FREEZE), (True, Kind.REBOOT)])
+async def test_maintenance_of_the_network_can_be_made_to_drain(
+    clock: Clock, kind: Kind, *, drains: bool, by_queue: bool
+) -> None:
+    async with a_world(clock, settings=Settings(drains_for_network=drains)) as world:
+        instance = await world.join("n1")
+        if by_queue:
+            code = "AWS_EC2_INSTANCE_NETWORK_MAINTENANCE_SCHEDULED"
+            start = clock.now() + DAY
+            world.cloud.queue.send(aws.health(instance, start=start, at=clock.now(), eventTypeCode=code))
+        else:
+            words = "The network of the host is maintained"
+            world.cloud.schedule(
+                instance, "system-maintenance", start=clock.now() + DAY, description=words, silent=True
+            )
+        world.start()
+        await world.becomes(Stage.SCHEDULED)
+        assert (await world.the()).spec.kind == kind
 
 
 async def test_an_idle_source_writes_nothing(clock: Clock) -> None:

@@ -159,10 +159,10 @@ async def test_the_first_look_comes_at_the_start_and_then_as_often_as_is_configu
 async def test_a_message_that_breaks_us_is_put_aside_and_the_others_are_taken(
     clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fragile(body: str, *, now: datetime) -> Message:
+    def fragile(body: str, *, now: datetime, called: str) -> Message:
         if "poison" in body:
             raise ZeroDivisionError("a defect of ours")
-        return read_message(body, now=now)
+        return read_message(body, now=now, called=called)
 
     monkeypatch.setattr("haulout.notices.sources.aws.queue.read_message", fragile)
     async with a_world(clock) as world:

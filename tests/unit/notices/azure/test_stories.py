@@ -272,6 +272,23 @@ async def test_an_answer_of_any_bytes_does_not_end_an_agent(
         await world.becomes("n1", event, Phase.PLANNED, within=30 * SECOND)
 
 
+@pytest.mark.parametrize("time", ["2026-05-14T09:30:00Z", "Thu, 31 Feb 2026 09:30:00 GMT", "soon", 1234])
+async def test_an_event_whose_time_cannot_be_read_may_begin_at_any_moment(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch, time: object
+) -> None:
+    async with an_azure_world(clock, "n1") as world:
+        monkeypatch.setattr("haulout.sandbox.clouds.azure.cloud.written", lambda _: time)
+        world.start("n1")
+        event = world.cloud.schedule([N1], "Reboot", start=clock.now() + DAY)
+        notice = await world.becomes("n1", event, Phase.DUE)
+        assert notice.spec.start is None
+        assert f"NotBefore '{time}': expected a date" in "".join(world.agents["n1"].troubles())
+        world.cloud.begin(event)
+        await world.becomes("n1", event, Phase.ACTIVE)
+        world.cloud.finish(event)
+        await world.becomes("n1", event, Phase.COMPLETED, within=MINUTE)
+
+
 async def test_nobody_is_told_to_be_silent_for_long(clock: Clock) -> None:
     async with an_azure_world(clock, "n1") as world:
         world.start("n1")

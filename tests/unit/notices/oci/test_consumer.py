@@ -146,10 +146,10 @@ async def test_case_27_once_a_fault_is_over_everything_is_there_and_well(
         await clock.sleep(10 * MINUTE)
         if not (call == "ConsumerCommit" and after):  # then nothing is left to commit, and nothing fails any more
             assert "the stream cannot be read, which is tried again" in troubles(world)
-            assert 3 <= world.cloud.faults.calls.count("CreateGroupCursor") <= 40
+            assert 3 <= world.cloud.faults.calls.count("CreateGroupCursor") <= 80
         world.cloud.faults.lift(rule)
-        await world.becomes(event, Phase.PLANNED, within=3 * MINUTE)
-        await eventually(clock, lambda: committed(world), becomes=1, within=3 * MINUTE, every=SECOND)
+        await world.becomes(event, Phase.PLANNED, within=30 * SECOND)
+        await eventually(clock, lambda: committed(world), becomes=1, within=30 * SECOND, every=SECOND)
         await eventually(clock, lambda: troubles(world), becomes="", within=MINUTE)
         assert len(await world.notices()) == 1
 
@@ -163,6 +163,23 @@ async def test_a_call_that_never_comes_back_is_given_up(clock: Clock, call: str)
         await clock.sleep(3 * MINUTE)
         await world.becomes(event, Phase.PLANNED)
         await eventually(clock, lambda: committed(world), becomes=1)
+
+
+@pytest.mark.parametrize("outage", ["it says when it will be back", "nothing answers"])
+async def test_after_an_outage_of_an_hour_the_stream_is_read_within_30_seconds(clock: Clock, outage: str) -> None:
+    async with an_oci_world(clock) as world:
+        world.start()
+        await clock.sleep(MINUTE)
+        faults = world.cloud.faults
+        if outage == "nothing answers":
+            rules = [faults.hang(call, times=None) for call in CALLS]
+        else:
+            rules = [faults.fail(call, status=503, retry_after=HOUR, times=None) for call in CALLS]
+        await clock.sleep(HOUR)
+        for rule in rules:
+            faults.lift(rule)
+        event = an_event(world)
+        await world.becomes(event, Phase.PLANNED, within=30 * SECOND)
 
 
 async def test_case_32_a_cursor_that_expired_is_replaced_without_a_word(clock: Clock) -> None:

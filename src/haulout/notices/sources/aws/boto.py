@@ -23,7 +23,7 @@ from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.objects import Node
 from haulout.notices.sources.aws.access import Access, ClusterAccess
-from haulout.notices.sources.aws.cloud import Document
+from haulout.notices.sources.aws.cloud import TERMINATING, Document
 from haulout.notices.sources.aws.settings import Settings
 from haulout.notices.sources.aws.source import AwsSource
 from haulout.notices.sources.extras import AWS
@@ -134,14 +134,20 @@ class BotoAutoScaling:
         seconds = [it.get("HeartbeatTimeout") for it in found.get("LifecycleHooks") or []]
         return timedelta(seconds=seconds[0]) if seconds and seconds[0] else None
 
+    async def termination_hooks(self, instance: str) -> tuple[str, Sequence[str]]:
+        """Return the group of an instance and the hooks that its termination waits for; empty if there is no such."""
+        found = await self._calls.call("autoscaling", "describe_auto_scaling_instances", InstanceIds=[instance])
+        group = next((it.get("AutoScalingGroupName") for it in found.get("AutoScalingInstances") or []), "")
+        if not group:
+            return "", ()
+        described = await self._calls.call("autoscaling", "describe_lifecycle_hooks", AutoScalingGroupName=group)
+        hooks = described.get("LifecycleHooks") or []
+        return group, [it["LifecycleHookName"] for it in hooks if it.get("LifecycleTransition") == TERMINATING]
+
 
 def _action(instance: str, *, group: str, hook: str, token: str) -> dict[str, str]:
-    return {
-        "InstanceId": instance,
-        "AutoScalingGroupName": group,
-        "LifecycleHookName": hook,
-        "LifecycleActionToken": token,
-    }
+    action = {"InstanceId": instance, "AutoScalingGroupName": group, "LifecycleHookName": hook}
+    return {**action, "LifecycleActionToken": token} if token else action
 
 
 class _Calls:

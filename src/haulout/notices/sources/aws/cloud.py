@@ -13,6 +13,7 @@ from haulout.notices.sources.calls import is_passing
 
 Document = dict[str, Any]
 
+TERMINATING = "autoscaling:EC2_INSTANCE_TERMINATING"
 MOST_INSTANCES = 100  # in one call of DescribeInstanceStatus
 MOST_MESSAGES = 10  # in one call of ReceiveMessage
 
@@ -71,11 +72,15 @@ class AutoScaling(Protocol):
     """Lifecycle actions."""
 
     async def heartbeat(self, instance: str, *, group: str, hook: str, token: str) -> None:
-        """Have Auto Scaling wait longer for us."""
+        """Have Auto Scaling wait longer for us; without a token the hook tells which action is meant."""
         ...
 
     async def complete(self, instance: str, *, group: str, hook: str, token: str) -> None:
         """Have Auto Scaling continue with what it was about to do."""
+        ...
+
+    async def termination_hooks(self, instance: str) -> tuple[str, Sequence[str]]:
+        """Return the group of an instance and the hooks that its termination waits for; empty if there is no such."""
         ...
 
     async def patience(self, *, group: str, hook: str) -> timedelta | None:

@@ -6,6 +6,7 @@ says "closed" for what is finished and for what is cancelled: which of them it i
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -27,34 +28,37 @@ _KINDS = (
 
 class _Entity(msgspec.Struct, frozen=True, rename="camel"):
     entity_value: str = ""
-    status: str = ""
-
-
-class _Description(msgspec.Struct, frozen=True, rename="camel"):
-    latest_description: str = ""
+    status: Any = ""
 
 
 class _Health(msgspec.Struct, frozen=True, rename="camel"):
-    event_arn: str = ""
+    """Only what tells whether it is about instances has to be as documented; the rest is read if it can be."""
+
+    event_arn: Any = ""
     service: str = ""
-    event_type_code: str = ""
+    event_type_code: Any = ""
     event_type_category: str = ""
-    status_code: str = ""
-    start_time: str = ""
-    end_time: str = ""
-    last_updated_time: str = ""
-    event_description: tuple[_Description, ...] = ()
+    status_code: Any = ""
+    start_time: Any = ""
+    end_time: Any = ""
+    last_updated_time: Any = ""
+    event_description: Any = ()
     affected_entities: tuple[_Entity, ...] = ()
 
 
-def read_health(detail: bytes, *, resources: Sequence[str], at: datetime, now: datetime) -> tuple[Reading, ...] | str:
-    """Return what is said about each instance, or why it is none of our business; raises `Nonsense`."""
-    event = msgspec.json.decode(detail, type=_Health)
+def read_health(
+    detail: Any, *, called: str, resources: Sequence[str], at: datetime, now: datetime
+) -> tuple[Reading, ...] | str:
+    """Return what is said about each instance, or why it is none of our business; raises `Nonsense`.
+
+    An event without an ARN is `called` as its message. One whose start cannot be read may begin at any moment.
+    """
+    event = msgspec.convert(detail or {}, _Health)
     if event.service != "EC2":
         return f"it is about {event.service!r:.100}, not about EC2"
     if event.event_type_category != "scheduledChange":
         return f"it is of the category {event.event_type_category!r:.100}, not a scheduledChange"
-    called = name_in(event.event_arn)
+    called = name_in(event.event_arn) or called
     if not called:
         raise Nonsense(f"an event of AWS Health: expected an eventArn, found {event.event_arn!r:.100}")
     entities = event.affected_entities or tuple(_Entity(it) for it in resources)
@@ -88,18 +92,20 @@ def _plan(event: _Health) -> Plan | None:
     start = instant(event.start_time)
     if start is None and event.status_code == "closed":
         return None
-    if start is None:
-        raise Nonsense(
-            f"{event.event_type_code:.100}: expected an instant as startTime, found {event.start_time!r:.100}"
-        )
-    description = " ".join(it.latest_description for it in event.event_description)
+    description = _description(event.event_description)
+    code = event.event_type_code if isinstance(event.event_type_code, str) else ""
     return plan_of(
-        kind_of(event.event_type_code, description),
-        reason=event.event_type_code,
+        kind_of(code, description),
+        reason=code,
         description=description,
         start=start,
         end=instant(event.end_time),
     )
+
+
+def _description(found: Any) -> str:
+    texts = [it.get("latestDescription") for it in found if isinstance(it, dict)] if isinstance(found, list) else []
+    return " ".join(it for it in texts if isinstance(it, str))
 
 
 def _stage(event: _Health, status: str, start: datetime | None, said: datetime) -> Stage:

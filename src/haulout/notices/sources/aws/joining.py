@@ -9,9 +9,16 @@ moved it before the other spoke, by instance and kind.
 
 A notice that is over stays so. If EC2 lists the same event again for another time, that is another maintenance, with a
 notice of its own.
+
+The metadata service of an instance tells the instance what the queue and EC2 tell the operator. It may lag behind EC2,
+and it knows less. So it adds what is missing to a notice that is there, and changes nothing else but the start.
+
+An agent may write any machine into a notice of its node. A notice that names another node than the one that runs on the
+machine is not about that machine (`node_of`).
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+import itertools
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -19,36 +26,53 @@ import msgspec
 
 from haulout.core.walltime import TICK
 from haulout.kinds.machines import machine_key
-from haulout.kinds.notice import Kind, MaintenanceNotice, Spec, Stage
+from haulout.kinds.notice import Kind, MaintenanceNotice, Spec, Stage, name_of
 from haulout.kinds.reports import Plan, Report, merged, noted, planned
-from haulout.notices.sources.aws.readings import SOURCE, Family, Reading
+from haulout.notices.finding import MACHINE_ADDRESS
+from haulout.notices.sources.aws.readings import GROUP, HOOK, METADATA, SOURCE, Family, Reading
 from haulout.notices.sources.aws.statuses import Status
 
 _SAME_START = timedelta(minutes=1)
 _HEALTH_IS_LATE = timedelta(hours=2)  # how long after its time an event that only Health knew of is waited for
 _WRONG_CLOCK = timedelta(minutes=5)
-_SPOT_IS_LATE = timedelta(minutes=10)
+SPOT_IS_LATE = timedelta(minutes=10)
 _OVER = (Stage.ENDED, Stage.CANCELLED)
 _OTHER = {Family.EVENT: Family.HEALTH, Family.HEALTH: Family.EVENT}
-_ENDS_IN_A_STOP = (Family.EVENT, Family.HEALTH, Family.SPOT, Family.LIFECYCLE)
+_ENDS_IN_A_STOP = (Family.EVENT, Family.HEALTH, Family.SPOT, Family.LIFECYCLE, Family.TARGET)
+
+NodeOf = Callable[[str], str]
+"""Returns the name of the node that runs on an instance; empty if none does, or several claim to."""
+
+
+def no_node(instance: str) -> str:
+    """Return that no node is known."""
+    del instance
+    return ""
 
 
 class Known:
     """The notices that there are, by instance."""
 
-    def __init__(self, notices: Iterable[MaintenanceNotice] = ()) -> None:
+    def __init__(self, notices: Iterable[MaintenanceNotice] = (), *, node_of: NodeOf = no_node) -> None:
         self._by_instance: dict[str, dict[str, MaintenanceNotice]] = {}
+        self._names: set[str] = set()
+        self._node_of = node_of
         for notice in notices:
             self.put(notice)
 
     def put(self, notice: MaintenanceNotice) -> None:
         """Note how a notice is now."""
+        self._names.add(notice.name)
         self._by_instance.setdefault(machine_key(notice.spec.provider_id), {})[notice.name] = notice
+
+    def has(self, name: str) -> bool:
+        """Tell whether a notice of this name is known."""
+        return name in self._names
 
     def open(self) -> Iterator[tuple[str, MaintenanceNotice]]:
         """Yield the notices that are not over, and their instances."""
-        for instance, notices in self._by_instance.items():
-            yield from ((instance, it) for it in notices.values() if not is_over(it))
+        for instance in self._by_instance:
+            yield from ((instance, it) for it in self.of(instance) if not is_over(it))
 
     def reports(self, reading: Reading) -> Iterator[Report]:
         """Yield what is news in a reading."""
@@ -60,7 +84,7 @@ class Known:
     def leftovers(self, status: Status, *, at: datetime, has_node: bool) -> Iterator[Report]:
         """Yield what is over since EC2, asked at this moment, says nothing about it any more."""
         listed = {it.called for it in status.readings}
-        for notice in self._of(status.instance):
+        for notice in self.of(status.instance):
             if is_over(notice) or _is_newer(notice.spec, at):
                 continue
             if _is_left(notice, status, listed, at=at, has_node=has_node):
@@ -72,13 +96,20 @@ class Known:
                     stage=ending(notice.spec.start, at),
                 )
 
-    def _of(self, instance: str) -> tuple[MaintenanceNotice, ...]:
+    def of(self, instance: str) -> tuple[MaintenanceNotice, ...]:
         """Return the notices of an instance, those that are not over first, and then the latest."""
-        latest_first = sorted(self._by_instance.get(instance, {}).values(), key=_start, reverse=True)
-        return tuple(sorted(latest_first, key=is_over))
+        node = self._node_of(instance)
+        found = self._by_instance.get(instance, {}).values()
+        ours = [it for it in found if not node or it.spec.node_name in ("", node)]
+        return tuple(sorted(sorted(ours, key=_start, reverse=True), key=is_over))
+
+    def _unused(self, notice_id: str) -> str:
+        """Return an id of which there is no notice yet, whoever wrote that: this one, or with the first free number."""
+        numbered = (f"{notice_id}-{number}" for number in itertools.count(2))
+        return next(it for it in itertools.chain([notice_id], numbered) if not self.has(name_of(SOURCE, it)))
 
     def _reports(self, reading: Reading) -> Iterator[Report]:
-        notices = self._of(reading.instance)
+        notices = self.of(reading.instance)
         named = _first(notices, reading, _is_named)
         if named is not None and _is_another(named, reading):
             if not is_over(named):
@@ -90,7 +121,7 @@ class Known:
         if found is not None:
             yield _about(found, _timely(reading, found.spec))
         elif not _is_for_none(reading):
-            yield _report(reading, reading.notice_id)
+            yield _report(reading, self._unused(reading.notice_id))
 
 
 def is_over(notice: MaintenanceNotice) -> bool:
@@ -134,9 +165,18 @@ def _is_joined(notice: MaintenanceNotice, reading: Reading) -> bool:
     match family:
         case Family.EVENT | Family.HEALTH:
             return is_of(notice, _OTHER[family]) and not is_of(notice, family) and _same_start(notice.spec, reading)
-        case Family.SPOT | Family.REBALANCE | Family.STATE:
+        case Family.SPOT:
+            is_told_of = _is_older(reading, notice.spec) or _same_start(notice.spec, reading)
+            return is_of(notice, family) and (not is_over(notice) or is_told_of)
+        case Family.REBALANCE | Family.STATE:
             return is_of(notice, family) and (not is_over(notice) or _is_older(reading, notice.spec))
-    return False
+        case Family.LIFECYCLE:
+            is_same_hook = all(notice.metadata.annotations.get(it) == reading.notes.get(it) for it in (GROUP, HOOK))
+            is_unnamed = is_of(notice, Family.TARGET) and not is_of(notice, family)
+            return not is_over(notice) and (is_unnamed or (is_of(notice, family) and is_same_hook))
+        case Family.TARGET:  # an instance is terminated once
+            is_termination = is_of(notice, family) or is_of(notice, Family.LIFECYCLE)
+            return is_termination and notice.spec.stage != Stage.CANCELLED
 
 
 def _is_alike(notice: MaintenanceNotice, reading: Reading) -> bool:
@@ -188,16 +228,21 @@ def _timely(reading: Reading, spec: Spec) -> Reading:
 def _about(notice: MaintenanceNotice, reading: Reading) -> Report:
     report = _report(reading, notice.spec.notice_id)
     if is_of(notice, reading.family):
-        report = replace(report, notes={})  # it keeps the name that it has
+        notes = reading.notes if reading.is_metadata else {}  # it keeps the name that it has
+        report = replace(report, notes={**notes, **_address(reading)})
+    if reading.is_metadata and reading.plan is not None and notice.spec.reported_at is not None:
+        return replace(report, plan=_moved(notice.spec, reading.plan))
+    if reading.family is Family.SPOT and METADATA in notice.metadata.annotations:
+        return replace(report, plan=None)  # the instance was told the exact time
     if reading.family is Family.STATE and not is_of(notice, Family.STATE):
-        return replace(report, plan=None, notes={})
+        return replace(report, plan=None, notes=_address(reading))
     if reading.family is Family.HEALTH and is_of(notice, Family.EVENT) and reading.plan is not None:
         return replace(report, plan=_moved(notice.spec, reading.plan))
     return report
 
 
 def _moved(spec: Spec, plan: Plan) -> Plan | None:
-    """Return what EC2 said with the times of Health, which knows less about the rest; None if they are the same."""
+    """Return what EC2 said with the times of another, who knows less about the rest; None if they are the same."""
     if plan.start == spec.start or plan.start is None:
         return None
     fits = spec.deadline is not None and plan.start <= spec.deadline
@@ -218,8 +263,13 @@ def _report(reading: Reading, notice_id: str) -> Report:
         provider_id=reading.instance,
         stage=reading.stage,
         plan=reading.plan,
-        notes={reading.family.value: reading.called, **reading.notes},
+        machine_name=reading.machine_name,
+        notes={reading.family.value: reading.called, **reading.notes, **_address(reading)},
     )
+
+
+def _address(reading: Reading) -> Mapping[str, str]:
+    return {MACHINE_ADDRESS: reading.machine_address} if reading.machine_address else {}
 
 
 def _is_news(notice: MaintenanceNotice, report: Report) -> bool:
@@ -241,5 +291,5 @@ def _is_left(
         last = spec.end or spec.start
         return last is not None and at >= last + _HEALTH_IS_LATE
     if Family.SPOT in names:
-        return is_running and spec.start is not None and at >= spec.start + _SPOT_IS_LATE
+        return is_running and spec.start is not None and at >= spec.start + SPOT_IS_LATE
     return Family.STATE in names and is_running

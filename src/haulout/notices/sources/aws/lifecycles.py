@@ -23,7 +23,8 @@ from haulout.notices.occupancy import drained_at
 from haulout.notices.sources.aws.cloud import AutoScaling, explained
 from haulout.notices.sources.aws.desk import Desk
 from haulout.notices.sources.aws.fleet import Fleet, is_empty
-from haulout.notices.sources.aws.readings import GROUP, HOOK, SOURCE, Family, instance_of
+from haulout.notices.sources.aws.identities import Identities
+from haulout.notices.sources.aws.readings import BY_HOOK, GROUP, HOOK, SOURCE, Family, instance_of
 from haulout.notices.sources.calls import Patient, answered
 
 log = logging.getLogger(__name__)
@@ -46,13 +47,23 @@ class Pace:
 class Lifecycles:
     """Sees to lifecycle actions."""
 
-    def __init__(self, groups: AutoScaling, *, client: Client, patient: Patient, fleet: Fleet, pace: Pace) -> None:
+    def __init__(
+        self,
+        groups: AutoScaling,
+        *,
+        client: Client,
+        patient: Patient,
+        fleet: Fleet,
+        identities: Identities,
+        pace: Pace,
+    ) -> None:
         self.trouble = ""
         self._groups = groups
         self._client = client
         self._clock = client.clock
         self._patient = patient
         self._fleet = fleet
+        self._identities = identities
         self._pace = pace
         self._wake = asyncio.Event()
         self._instances: set[str] = set()  # whose nodes are watched
@@ -66,8 +77,13 @@ class Lifecycles:
 
     def note_node(self, old: Node | None, new: Node | None) -> None:
         """Have a look if it is about a node that is waited for."""
-        if any(it is not None and instance_of(it.spec.provider_id) in self._instances for it in (old, new)):
+        if any(it is not None and self._may_be_waited_for(it) for it in (old, new)):
             self._wake.set()
+
+    def _may_be_waited_for(self, node: Node) -> bool:
+        return bool(self._instances) and (
+            not node.spec.provider_id or instance_of(node.spec.provider_id) in self._instances
+        )
 
     async def run(self, desk: Desk) -> None:
         """See to them until cancelled."""
@@ -112,6 +128,7 @@ class Lifecycles:
     async def _see_to(self, desk: Desk, instance: str, notice: MaintenanceNotice) -> datetime | None:
         """Return when to look again; None: it is done."""
         now = self._clock.now()
+        await self._identities.of(instance, notice)  # an instance that has no node is let go at once
         nodes = tuple(self._fleet.nodes(instance))
         goes_on_at = await self._goes_on_at(nodes, now)
         if goes_on_at is not None and goes_on_at <= now:
@@ -147,7 +164,8 @@ class Lifecycles:
             return True
         action = _action(notice)
         self._beats[notice.name] = now + await self._interval(action["group"], action["hook"])
-        if now >= (notice.spec.reported_at or now) + self._pace.until:
+        received = notice.metadata.creation_timestamp or now  # not what the message says: it may have waited for hours
+        if now >= received + self._pace.until:
             return True
         doing = f"asking Auto Scaling to wait for {instance}"
         try:
@@ -176,7 +194,8 @@ class Lifecycles:
 
 def _action(notice: MaintenanceNotice) -> dict[str, str]:
     notes = notice.metadata.annotations
-    return {"group": notes[GROUP], "hook": notes[HOOK], "token": notes[Family.LIFECYCLE]}
+    token = notes[Family.LIFECYCLE]
+    return {"group": notes[GROUP], "hook": notes[HOOK], "token": "" if token.startswith(BY_HOOK) else token}
 
 
 def _goes(instance: str, notice: MaintenanceNotice, *, at: datetime) -> Report:

@@ -1,10 +1,13 @@
 """What a message of the queue says. Pure.
 
-    found = read_message(body, now=now)
+    found = read_message(body, now=now, called=message_id)
 
 EventBridge writes an envelope with a `detail`; Auto Scaling may write to the queue itself, without one; SNS wraps
 either in a `Message`. Many other things may come through the same queue: what is none of our business is ignored,
 with the reason, and what cannot be understood is `Nonsense`.
+
+What aws-node-termination-handler accepts is accepted: a `null` counts as absent, and only what tells the instance and
+what happens to it is required. An event without an id is named after its message (`called`).
 
 No word of a message is believed further than it can be checked: an instant in the future does not outweigh what is said
 later, and something that is no instance is none.
@@ -12,6 +15,7 @@ later, and something that is no instance is none.
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
@@ -71,7 +75,7 @@ class _Outer(msgspec.Struct, frozen=True, rename="pascal"):
     detail_type: str = msgspec.field(name="detail-type", default="")
     time: str = msgspec.field(name="time", default="")
     resources: tuple[str, ...] = msgspec.field(name="resources", default=())
-    detail: msgspec.Raw = msgspec.field(name="detail", default=msgspec.Raw())
+    detail: Any = msgspec.field(name="detail", default=None)
     event: str = ""
     lifecycle_transition: str = ""
 
@@ -92,24 +96,26 @@ class _Lifecycle(msgspec.Struct, frozen=True, rename="pascal"):
     time: str = ""
 
 
-def read_message(body: str, *, now: datetime) -> Message:
-    """Return what a message says; raises `Nonsense`."""
+def read_message(body: str, *, now: datetime, called: str = "") -> Message:
+    """Return what a message says; raises `Nonsense`. `called` is the name of the message."""
     try:
-        return _read(body.encode(), now, depth=0)
+        return _read(body.encode(), now, called, depth=0)
     except (msgspec.MsgspecError, RecursionError, UnicodeError) as error:
         raise Nonsense(f"no message that AWS writes: {error}") from error
 
 
-def _read(body: bytes, now: datetime, *, depth: int) -> Message:
-    outer = msgspec.json.decode(body, type=_Outer)
-    if outer.type == "Notification" and outer.message:
+def _read(body: bytes, now: datetime, called: str, *, depth: int) -> Message:
+    document = without_nulls(msgspec.json.decode(body))
+    outer = msgspec.convert(document, _Outer)
+    if outer.message and not outer.detail_type and not outer.lifecycle_transition:
         if depth >= _DEEPEST:
             raise Nonsense(f"a message wrapped more than {_DEEPEST} times")
-        return _read(outer.message.encode(), now, depth=depth + 1)
+        return _read(outer.message.encode(), now, called, depth=depth + 1)
+    outer = msgspec.structs.replace(outer, id=name_in(outer.id) or name_in(called))
     if _PROBE in (outer.event, outer.lifecycle_transition):
         return Message(ignored="Auto Scaling only tries whether it can write here")
     if outer.lifecycle_transition:
-        return _lifecycle(msgspec.json.decode(body, type=_Lifecycle), outer, now)
+        return _lifecycle(msgspec.convert(document, _Lifecycle), outer, now)
     if not outer.source or not outer.detail_type:
         raise Nonsense("expected an event of EventBridge or of Auto Scaling, found neither source nor detail-type")
     return _event(outer, now)
@@ -126,17 +132,17 @@ def _event(outer: _Outer, now: datetime) -> Message:
         case "aws.ec2", "EC2 Instance State-change Notification":
             return _state(outer, now)
         case "aws.autoscaling", "EC2 Instance-terminate Lifecycle Action" | "EC2 Instance-launch Lifecycle Action":
-            return _lifecycle(msgspec.json.decode(_detail(outer), type=_Lifecycle), outer, now)
+            return _lifecycle(msgspec.convert(outer.detail or {}, _Lifecycle), outer, now)
     return Message(ignored=f"nothing to do about {outer.detail_type!r:.100} of {outer.source!r:.100}")
 
 
 def _health(outer: _Outer, now: datetime) -> Message:
-    found = read_health(_detail(outer), resources=outer.resources, at=_said_at(outer.time, now), now=now)
+    found = read_health(outer.detail, called=outer.id, resources=outer.resources, at=_said_at(outer.time, now), now=now)
     return Message(ignored=found) if isinstance(found, str) else Message(readings=found)
 
 
 def _spot(outer: _Outer, now: datetime) -> Message:
-    detail = msgspec.json.decode(_detail(outer), type=_Instance)
+    detail = msgspec.convert(outer.detail or {}, _Instance)
     at = _said_at(outer.time, now)
     kind = Kind.TERMINATE if detail.instance_action == "terminate" else Kind.STOP
     plan = plan_of(
@@ -149,7 +155,7 @@ def _spot(outer: _Outer, now: datetime) -> Message:
 
 
 def _rebalance(outer: _Outer, now: datetime) -> Message:
-    detail = msgspec.json.decode(_detail(outer), type=_Instance)
+    detail = msgspec.convert(outer.detail or {}, _Instance)
     plan = plan_of(
         Kind.TERMINATE,
         reason="rebalance-recommendation",
@@ -159,15 +165,16 @@ def _rebalance(outer: _Outer, now: datetime) -> Message:
 
 
 def _state(outer: _Outer, now: datetime) -> Message:
-    detail = msgspec.json.decode(_detail(outer), type=_Instance)
+    detail = msgspec.convert(outer.detail or {}, _Instance)
     at = _said_at(outer.time, now)
-    if detail.state == "running":
+    state = detail.state.strip().lower()
+    if not state:
+        raise Nonsense(f"{outer.detail_type}: expected a state, found {detail.state!r:.100}")
+    if state == "running":
         return _one(Family.STATE, outer, detail.instance_id, at=at, stage=Stage.ENDED)
-    if detail.state not in _STATES:
+    if state not in _STATES:
         return Message(ignored=f"nothing to do about an instance that is {detail.state!r:.100}")
-    plan = plan_of(
-        _STATES[detail.state], reason="state-change", description=f"the instance is {detail.state}", start=at
-    )
+    plan = plan_of(_STATES[state], reason="state-change", description=f"the instance is {state}", start=at)
     return _one(Family.STATE, outer, detail.instance_id, at=at, stage=Stage.STARTED, plan=plan)
 
 
@@ -180,11 +187,11 @@ def _one(
     stage: Stage = Stage.SCHEDULED,
     plan: Plan | None = None,
 ) -> Message:
-    called = name_in(outer.id)
-    if not called:
-        raise Nonsense(f"{outer.detail_type}: expected an id, found {outer.id!r:.100}")
+    if not outer.id:
+        raise Nonsense(f"{outer.detail_type}: expected an id, found none")
     instance = _instance(outer.detail_type, written)
-    return Message(readings=(Reading(family=family, called=called, instance=instance, at=at, stage=stage, plan=plan),))
+    reading = Reading(family=family, called=outer.id, instance=instance, at=at, stage=stage, plan=plan)
+    return Message(readings=(reading,))
 
 
 def _lifecycle(found: _Lifecycle, outer: _Outer, now: datetime) -> Message:
@@ -195,7 +202,9 @@ def _lifecycle(found: _Lifecycle, outer: _Outer, now: datetime) -> Message:
     token, group, hook = (
         name_in(it) for it in (found.lifecycle_action_token, found.auto_scaling_group_name, found.lifecycle_hook_name)
     )
-    if not group or not hook or not token:
+    is_whole = bool(group and hook and token)
+    called = token if is_whole else outer.id
+    if not called or (found.lifecycle_transition == _LAUNCHING and not is_whole):
         raise Nonsense(
             f"{what} for {instance}: expected LifecycleActionToken, AutoScalingGroupName and LifecycleHookName"
         )
@@ -205,13 +214,13 @@ def _lifecycle(found: _Lifecycle, outer: _Outer, now: datetime) -> Message:
         return Message(ignored=f"nothing to do about {found.lifecycle_transition!r:.100}")
     reading = Reading(
         family=Family.LIFECYCLE,
-        called=token,
+        called=called,
         instance=instance,
         at=_said_at(outer.time or found.time, now),
         plan=plan_of(
             Kind.TERMINATE, reason="autoscaling", description=f"Auto Scaling group {group} terminates the instance"
         ),
-        notes={GROUP: group, HOOK: hook},
+        notes={GROUP: group, HOOK: hook} if is_whole else {},  # without them nobody can complete the action
     )
     return Message(readings=(reading,))
 
@@ -223,8 +232,11 @@ def _instance(what: str, written: str) -> str:
     return instance
 
 
-def _detail(outer: _Outer) -> bytes:
-    return bytes(outer.detail) or b"{}"
+def without_nulls(found: Any) -> Any:
+    """Return a document in which what is null is absent, as it is for aws-node-termination-handler."""
+    if isinstance(found, dict):
+        return {key: without_nulls(value) for key, value in found.items() if value is not None}
+    return [without_nulls(it) for it in found if it is not None] if isinstance(found, list) else found
 
 
 def _said_at(written: str, now: datetime) -> datetime:

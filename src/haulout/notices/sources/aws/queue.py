@@ -6,6 +6,9 @@ left where it is, and comes again; that, and whatever else makes a message come 
 AWS Health names a maintenance otherwise than EC2 does. So EC2 is asked about the instances that Health names before its
 word is taken: what EC2 knows is already there then, and joined with it.
 
+A message that cannot be understood stays in the queue, so that its dead-letter policy decides about it. It is hidden
+for longer than others: however many there are, messages that can be understood are received in between.
+
 A launch is no maintenance. It is completed when the node of the instance is ready; until then its message is what
 remembers it.
 """
@@ -13,14 +16,16 @@ remembers it.
 import asyncio
 import logging
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import timedelta
 
 from haulout.core.backoff import Backoff
 from haulout.errors import CloudError, KubeError, LeadershipLost
 from haulout.kube.client import Client
-from haulout.notices.sources.aws.cloud import MOST_MESSAGES, Document, Sqs, explained
+from haulout.notices.sources.aws.cloud import MOST_MESSAGES, Document, Sqs, explained, is_busy
 from haulout.notices.sources.aws.desk import Desk
 from haulout.notices.sources.aws.fleet import Fleet, is_ready
+from haulout.notices.sources.aws.identities import Identities
 from haulout.notices.sources.aws.lifecycles import Lifecycles
 from haulout.notices.sources.aws.messages import Launch, read_message
 from haulout.notices.sources.aws.polling import Poll
@@ -34,13 +39,14 @@ log = logging.getLogger(__name__)
 _WAIT = timedelta(seconds=20)
 _ASK_EC2_WITHIN = timedelta(seconds=5)
 _LAUNCH_AGAIN = timedelta(seconds=20)
+_UNREADABLE_AGAIN = timedelta(minutes=1)
 _PAUSE = Backoff(first=timedelta(seconds=1), limit=timedelta(minutes=1), jitter=0.5)
 
 
 class QueueReader:
     """Reads one queue."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - what it needs, each by its name
         self,
         sqs: Sqs,
         *,
@@ -49,6 +55,7 @@ class QueueReader:
         poll: Poll,
         lifecycles: Lifecycles,
         tags: Tags,
+        identities: Identities,
         quarantine: Quarantine,
         hidden: timedelta,
     ) -> None:
@@ -63,6 +70,7 @@ class QueueReader:
         self._poll = poll
         self._lifecycles = lifecycles
         self._tags = tags
+        self._identities = identities
         self._quarantine = quarantine
         self._hidden = hidden
         self._comes_by = 0.0  # when a message would be back that was not done with; if not, its deletion took effect
@@ -116,7 +124,9 @@ class QueueReader:
         try:
             is_done = await self._take(desk, str(message.get("Body", "")), called)
             held.discard(receipt)
-            if is_done:
+            if is_done is None:
+                await self._leave(receipt)
+            elif is_done:
                 await answered(self._sqs.delete(receipt), doing="deleting a message")
                 self.trouble = ""
             else:
@@ -135,13 +145,20 @@ class QueueReader:
 
     # What it says
 
-    async def _take(self, desk: Desk, body: str, called: str) -> bool:
-        """Return whether a message is done with."""
+    async def _leave(self, receipt: str) -> None:
+        """Leave a message in the queue for whoever understands it."""
         try:
-            said = read_message(body, now=self._clock.now())
+            await answered(self._sqs.hide(receipt, hidden=_UNREADABLE_AGAIN), doing="leaving a message in the queue")
+        except CloudError as error:
+            log.debug("aws: a message that cannot be read comes again sooner: %s", error)
+
+    async def _take(self, desk: Desk, body: str, called: str) -> bool | None:
+        """Return whether a message is done with; None if it cannot be understood."""
+        try:
+            said = read_message(body, now=self._clock.now(), called=called)
         except Nonsense as problem:
             self._quarantine.put(where=f"message {called}", why=str(problem), what=body)
-            return True
+            return None
         if said.launch is not None:
             return await self._launched(said.launch)
         readings = await self._ours(said.readings)
@@ -157,11 +174,19 @@ class QueueReader:
     async def _ours(self, readings: Sequence[Reading]) -> list[Reading]:
         """Return what is about instances that are managed; of a state only what is about a node."""
         managed = await self._tags.managed({it.instance for it in readings})
-        return [
-            it
-            for it in readings
-            if it.instance in managed and (it.family is not Family.STATE or self._fleet.nodes(it.instance))
-        ]
+        ours = [await self._identified(it) for it in readings if it.instance in managed]
+        return [it for it in ours if it.family is not Family.STATE or self._fleet.nodes(it.instance)]
+
+    async def _identified(self, reading: Reading) -> Reading:
+        """Return a reading with what its instance is called, if a node may be found only by that."""
+        try:
+            identity = await self._identities.of(reading.instance)
+        except CloudError as error:
+            if is_busy(error):
+                raise
+            log.warning("aws: nodes without a providerID cannot be found: %s", explained(error))
+            return reading
+        return replace(reading, machine_name=identity.name, machine_address=identity.address)
 
     async def _ask_first(self, desk: Desk, readings: Sequence[Reading]) -> None:
         named = [it.instance for it in readings if it.family is Family.HEALTH]
@@ -174,6 +199,7 @@ class QueueReader:
             log.info("aws: EC2 takes long to answer; what it says is joined later")
 
     async def _launched(self, launch: Launch) -> bool:
+        await self._identities.of(launch.instance)
         nodes = self._fleet.nodes(launch.instance)
         if not any(is_ready(it) for it in nodes):
             return False

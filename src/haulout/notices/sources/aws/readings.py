@@ -8,15 +8,17 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from enum import StrEnum
 
+from haulout.core import httpdate
 from haulout.kinds.notice import Kind, Stage
 from haulout.kinds.reports import Plan
 
 SOURCE = "aws"
 GROUP = "aws.haulout.dev/lifecycle-group"
 HOOK = "aws.haulout.dev/lifecycle-hook"
+BY_HOOK = "hook:"  # a token that begins so is none: the action is known by its hook only
+METADATA = "aws.haulout.dev/metadata"  # the metadata service of the instance has shown it, so it can stop to show it
 
 _INSTANCE = re.compile(r"i-[0-9a-f]{2,40}")
 _LONGEST_REASON = 1024  # as the schema of notices has it
@@ -37,6 +39,7 @@ class Family(StrEnum):
     REBALANCE = "aws.haulout.dev/rebalance-recommendation"
     STATE = "aws.haulout.dev/state-change"
     LIFECYCLE = "aws.haulout.dev/lifecycle-token"
+    TARGET = "aws.haulout.dev/lifecycle-target-state"  # instance metadata: it knows neither hook nor token
 
     @property
     def word(self) -> str:
@@ -55,16 +58,29 @@ class Reading:
     stage: Stage = Stage.SCHEDULED
     plan: Plan | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    machine_name: str = ""  # for nodes that do not say on which instance they run
+    machine_address: str = ""
+
+    @property
+    def is_metadata(self) -> bool:
+        """Tell whether the instance itself was told."""
+        return METADATA in self.notes
 
     @property
     def notice_id(self) -> str:
-        """What its notice is called, if there is none yet."""
+        """What its notice is called, if there is none yet.
+
+        The queue and the metadata service have no common name for an interruption, a recommendation or a termination.
+        So the instance names it: the operator and an agent that hear of it at the same time write the same object.
+        """
         match self.family:
             case Family.EVENT:
                 return self.called
             case Family.HEALTH:
                 return f"{self.called}/{self.instance}"
-        return f"{self.family.word}-{self.instance}-{self.called}"
+            case Family.STATE:
+                return f"{self.family.word}-{self.instance}-{self.called}"
+        return f"{self.family.word}-{self.instance}"
 
 
 def instance_of(written: object) -> str | None:
@@ -109,10 +125,10 @@ def instant(written: object) -> datetime | None:
         return _in_utc(written)
     if not isinstance(written, str) or not written.strip():
         return None
-    for read in (datetime.fromisoformat, parsedate_to_datetime):
+    for read in (datetime.fromisoformat, httpdate.parse):
         try:
             return _in_utc(read(written.strip()))
-        except (ValueError, TypeError, OverflowError, IndexError):
+        except ValueError:
             continue
     return None
 

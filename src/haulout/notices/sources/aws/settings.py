@@ -17,7 +17,8 @@ from haulout.errors import ConfigError
 from haulout.notices.sources.addresses import address
 from haulout.notices.sources.variables import flag, interval
 
-VARIABLES = ("HAULOUT_AWS", "HAULOUT_AWS_SECRET", "HAULOUT_AWS_LOOK_EVERY")  # those that are ours
+NETWORK = "HAULOUT_AWS_DRAIN_FOR_NETWORK_MAINTENANCE"
+VARIABLES = ("HAULOUT_AWS", "HAULOUT_AWS_SECRET", "HAULOUT_AWS_LOOK_EVERY", NETWORK)  # those that are ours
 TURN_ON = ("QUEUE_URL", "HAULOUT_AWS_SECRET", "HAULOUT_AWS")  # without one of them AWS is not listened to
 _FILE = "environment"  # what errors name as the place
 _NAMED = re.compile(r"[-a-z0-9]+/[-a-z0-9.]+")
@@ -31,7 +32,8 @@ _DRAIN = "how pods leave is in the drain policy"
 _PROFILE = "what is done about a notice, and when, is in the profile"
 _HTTP = "metrics and probes are always served; see haulout run --help"
 _EVENTS = "events are always recorded"
-_METADATA = "the metadata of instances is not read: the queue and EC2 tell the same for all nodes"
+_AGENT = "it is for haulout agent --cloud aws; the operator itself reads no instance metadata"
+_METADATA = "haulout agent --cloud aws reads instance metadata, and needs no such setting"
 FOREIGN: Mapping[str, str] = {
     "CORDON_ONLY": _PROFILE,
     "COMPLETE_LIFECYCLE_ACTION_DELAY": "it is called COMPLETE_LIFECYCLE_ACTION_DELAY_SECONDS",
@@ -39,18 +41,18 @@ FOREIGN: Mapping[str, str] = {
     "DELETE_SQS_MSG_IF_NODE_NOT_FOUND": "a notice for an instance that is no node waits for it",
     "DRY_RUN": "profiles say what would be done: haulout why NODE",
     "EMIT_KUBERNETES_EVENTS": _EVENTS,
-    "ENABLE_ASG_LIFECYCLE_DRAINING": _METADATA,
+    "ENABLE_ASG_LIFECYCLE_DRAINING": _AGENT,
     "ENABLE_OUT_OF_SERVICE_TAINT": _PROFILE,
     "ENABLE_PROBES_SERVER": _HTTP,
     "ENABLE_PROMETHEUS_SERVER": _HTTP,
-    "ENABLE_REBALANCE_DRAINING": _PROFILE,
-    "ENABLE_REBALANCE_MONITORING": _METADATA,
-    "ENABLE_SCHEDULED_EVENT_DRAINING": _METADATA,
-    "ENABLE_SPOT_INTERRUPTION_DRAINING": _METADATA,
+    "ENABLE_REBALANCE_DRAINING": _AGENT,
+    "ENABLE_REBALANCE_MONITORING": _AGENT,
+    "ENABLE_SCHEDULED_EVENT_DRAINING": _AGENT,
+    "ENABLE_SPOT_INTERRUPTION_DRAINING": _AGENT,
     "EXCLUDE_FROM_LOAD_BALANCERS": _PROFILE,
     "GRACE_PERIOD": _DRAIN,
     "IGNORE_DAEMON_SETS": _DRAIN,
-    "INSTANCE_METADATA_URL": _METADATA,
+    "INSTANCE_METADATA_URL": _AGENT,
     "JSON_LOGGING": "see haulout run --help",
     "KUBERNETES_EVENTS_EXTRA_ANNOTATIONS": _EVENTS,
     "KUBE_API_BURST": "requests are few: nothing is polled",
@@ -91,6 +93,7 @@ class Settings:
     heartbeat: timedelta | None = None  # None: as often as the hook needs it
     heartbeat_until: timedelta = _LONGEST
     complete_after: timedelta = timedelta()
+    drains_for_network: bool = False  # maintenance of the network counts as a reboot
     foreign: Mapping[str, str] = field(default_factory=dict)  # variables that are set and mean nothing to us, and why
 
 
@@ -116,6 +119,7 @@ def read(variables: Mapping[str, str]) -> Settings | None:
         heartbeat=_seconds(variables, "HEARTBEAT_INTERVAL", least=30, most=3600),
         heartbeat_until=_seconds(variables, "HEARTBEAT_UNTIL", least=60, most=172_800) or _LONGEST,
         complete_after=delay or timedelta(),
+        drains_for_network=flag(variables, NETWORK, default=False),
         foreign={name: why for name, why in FOREIGN.items() if name in variables},
     )
 

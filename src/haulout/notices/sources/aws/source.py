@@ -7,22 +7,24 @@ from contextlib import ExitStack
 from datetime import datetime, timedelta
 
 from haulout.core.backoff import Backoff
-from haulout.errors import KubeError
-from haulout.kinds.notice import MaintenanceNotice
+from haulout.errors import CloudError, KubeError
+from haulout.kinds.notice import MaintenanceNotice, NoticeCondition
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.objects import Node
 from haulout.notices.inbox import Inbox
 from haulout.notices.sources.aws import moving
-from haulout.notices.sources.aws.cloud import AutoScaling, Ec2, Sqs, is_busy
+from haulout.notices.sources.aws.cloud import AutoScaling, Ec2, Sqs, explained, is_busy
 from haulout.notices.sources.aws.desk import Desk
 from haulout.notices.sources.aws.fleet import Fleet
+from haulout.notices.sources.aws.identities import Identities, identified
 from haulout.notices.sources.aws.lifecycles import Lifecycles, Pace
 from haulout.notices.sources.aws.polling import Poll
 from haulout.notices.sources.aws.queue import QueueReader
 from haulout.notices.sources.aws.readings import SOURCE
 from haulout.notices.sources.aws.settings import Settings
 from haulout.notices.sources.aws.tags import Tags
+from haulout.notices.sources.aws.termination_hooks import TerminationHooks
 from haulout.notices.sources.calls import Patient
 from haulout.notices.sources.quarantine import Quarantine
 
@@ -51,13 +53,22 @@ class AwsSource:
         self._ec2 = ec2
         self._nodes = nodes
         self._look_every = settings.look_every
+        self._drains_for_network = settings.drains_for_network
         self._patient = Patient(clock, client.random, is_busy=is_busy)
         self._fleet = Fleet()
         self._poll = Poll(ec2, clock=clock, patient=self._patient, fleet=self._fleet, quarantine=self.quarantine)
         pace = Pace(
             heartbeat=settings.heartbeat, until=settings.heartbeat_until, complete_after=settings.complete_after
         )
-        self._lifecycles = Lifecycles(groups, client=client, patient=self._patient, fleet=self._fleet, pace=pace)
+        self._identities = Identities(ec2, fleet=self._fleet, patient=self._patient)
+        self._lifecycles = Lifecycles(
+            groups,
+            client=client,
+            patient=self._patient,
+            fleet=self._fleet,
+            identities=self._identities,
+            pace=pace,
+        )
         self.queue = sqs and QueueReader(
             sqs,
             client=client,
@@ -65,9 +76,11 @@ class AwsSource:
             poll=self._poll,
             lifecycles=self._lifecycles,
             tags=Tags(ec2, tag=settings.managed_tag, clock=clock, patient=self._patient),
+            identities=self._identities,
             quarantine=self.quarantine,
             hidden=settings.hidden,
         )
+        self._hooks = TerminationHooks(groups, client=client, patient=self._patient, fleet=self._fleet)
         self._troubles: Sequence[str] = ()
 
     @property
@@ -96,7 +109,7 @@ class AwsSource:
 
     def _unheard(self) -> list[str]:
         queue = self.queue.trouble if self.queue else ""
-        return [it for it in (*self._troubles, queue, self._lifecycles.trouble) if it]
+        return [it for it in (*self._troubles, queue, self._lifecycles.trouble, self._hooks.trouble) if it]
 
     async def run(self, inbox: Inbox) -> None:
         """Report what AWS says, until cancelled."""
@@ -104,11 +117,18 @@ class AwsSource:
         with ExitStack() as following:  # the copy of nodes outlives us
             for follow in (self._fleet.follow, self._lifecycles.note_node):
                 following.callback(self._nodes.subscribe(follow))
-            desk = Desk(inbox, hears=self._lifecycles.wake, quarantine=self.quarantine)
+            desk = Desk(
+                inbox,
+                hears=self._lifecycles.wake,
+                quarantine=self.quarantine,
+                node_of=self._fleet.node_of,
+                drains_for_network=self._drains_for_network,
+            )
             await self._begin(desk)
             async with asyncio.TaskGroup() as group:
                 group.create_task(self._look(desk))
                 group.create_task(self._lifecycles.run(desk))
+                group.create_task(self._hooks.run(desk))
                 if self.queue:
                     group.create_task(self.queue.run(desk))
 
@@ -145,10 +165,26 @@ class AwsSource:
     async def _round(self, desk: Desk) -> Sequence[str]:
         try:
             await desk.refresh()
+            await desk.name_nodes()
             instances = {*self._fleet.instances(), *(instance for instance, _ in desk.open())}
-            return [f"EC2 does not answer, which is tried again: {it}" for it in await self._poll.look(desk, instances)]
+            troubles = [*await self._poll.look(desk, instances), *await self._identify(desk)]
+            return [f"EC2 does not answer, which is tried again: {it}" for it in troubles]
         except KubeError as error:
             return [f"notices cannot be written, which is tried again: {error}"]
+
+    async def _identify(self, desk: Desk) -> Sequence[str]:
+        """Have notices without a node say what their instance is called; return what went wrong."""
+        for instance, notice in list(desk.open()):
+            condition = notice.status.condition(NoticeCondition.NODE_FOUND)
+            if notice.spec.machine_name or condition is None or condition.status == "True":
+                continue
+            try:
+                identity = await self._identities.of(instance, notice)
+            except CloudError as error:
+                return [explained(error)]
+            if identity.name or identity.address:
+                await desk.report(identified(notice, identity, at=self._clock.now()))
+        return []
 
     def _complain(self, *troubles: str) -> None:
         self._troubles = [f"aws: {it}" for it in dict.fromkeys(troubles)]

@@ -7,16 +7,18 @@ All machines of an availability set, or of a placement group, see the same docum
 about. An event that has been announced and is not shown any more is over, or was called off; which of them is told by
 how far it was (`gone`).
 
-What cannot be read is returned beside the rest. While there is any, nothing is concluded from what is missing.
+What cannot be read is returned beside the rest. While there is any, nothing is concluded from what is missing. An event
+whose time cannot be read may begin at any moment: it is taken, and what is odd about it is returned, too.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import msgspec
 
+from haulout.core import httpdate
 from haulout.kinds.early import may_have_begun
 from haulout.kinds.notice import Kind, MaintenanceNotice, Stage
 from haulout.kinds.reports import Plan, Report, planned
@@ -31,12 +33,9 @@ _KINDS = {
     "Terminate": Kind.TERMINATE,
 }
 _STAGES = {"Scheduled": Stage.SCHEDULED, "Started": Stage.STARTED}
-_MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
-# As RFC 1123 has it. Not by strptime: its names depend on the locale.
-_TIME = re.compile(r"[A-Z][a-z]{2}, (\d{1,2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(\d{2}):(\d{2}) (?:GMT|UTC)", re.ASCII)
 _LONGEST = 4000  # characters of a description
 _LONGEST_WORD = 250
-_LONGEST_EVENT = timedelta(days=365)
+_LONGEST_EVENT_SECONDS = timedelta(days=365).total_seconds()
 _OPEN = ("", Stage.SCHEDULED, Stage.STARTED)
 
 
@@ -51,10 +50,16 @@ class Event(msgspec.Struct, frozen=True, rename="pascal"):
     event_type: str = ""
     event_status: str = ""
     resources: tuple[str, ...] = ()
-    not_before: str | None = ""
+    not_before: Any = ""
     description: str | None = ""
     event_source: str | None = ""
-    duration_in_seconds: int = -1
+    duration_in_seconds: int | float | None = -1
+
+    @property
+    def lasts(self) -> timedelta | None:
+        """How long it takes; None if that is not known."""
+        seconds = self.duration_in_seconds
+        return timedelta(seconds=seconds) if seconds is not None and 0 <= seconds <= _LONGEST_EVENT_SECONDS else None
 
     def is_about(self, machine: str) -> bool:
         """Tell whether a machine is among its resources."""
@@ -73,6 +78,7 @@ class Document:
     incarnation: int
     events: tuple[Event, ...]
     nonsense: tuple[tuple[str, str], ...] = ()  # what it begins with, and what was expected
+    odd: tuple[tuple[str, str], ...] = ()  # likewise, of events that are taken nevertheless
 
     def event(self, event_id: str, machine: str) -> Event | None:
         """Return an event of a machine."""
@@ -93,12 +99,28 @@ def read(body: bytes) -> Document:
         raise Unreadable(f"expected a document of scheduled events: {error}") from None
     events: list[Event] = []
     nonsense: list[tuple[str, str]] = []
+    odd: list[tuple[str, str]] = []
     for raw in whole.events:
         try:
-            events.append(_event(raw))
+            event = _event(raw)
         except (Unreadable, *UNREADABLE) as error:
-            nonsense.append((bytes(raw).decode("utf-8", "replace"), str(error)))
-    return Document(whole.document_incarnation, tuple(events), tuple(nonsense))
+            nonsense.append((_text(raw), str(error)))
+            continue
+        try:
+            _start(event)
+        except Unreadable as error:
+            odd.append((_text(raw), str(error)))
+            event = msgspec.structs.replace(event, not_before="")
+        events.append(event)
+    return Document(whole.document_incarnation, tuple(events), tuple(nonsense), tuple(odd))
+
+
+def _text(raw: msgspec.Raw) -> str:
+    return bytes(raw).decode("utf-8", "replace")
+
+
+def _start(event: Event) -> datetime | None:
+    return instant(event.not_before) if event.not_before else None
 
 
 def _event(raw: msgspec.Raw) -> Event:
@@ -107,21 +129,15 @@ def _event(raw: msgspec.Raw) -> Event:
         raise Unreadable("expected an EventId")
     if event.event_status not in _STAGES:
         raise Unreadable(f"expected an EventStatus of {', '.join(_STAGES)}, found {event.event_status[:40]!r}")
-    if event.not_before:
-        instant(event.not_before)
     return event
 
 
-def instant(text: str) -> datetime:
+def instant(text: object) -> datetime:
     """Return what `Thu, 14 May 2026 09:30:00 GMT` says."""
-    found = _TIME.fullmatch(text.strip())
-    if found is None or found[2] not in _MONTHS:
-        raise Unreadable(f"expected a NotBefore such as Thu, 14 May 2026 09:30:00 GMT, found {text[:40]!r}")
-    day, year, hour, minute, second = (int(found[it]) for it in (1, 3, 4, 5, 6))
     try:
-        return datetime(year, _MONTHS.index(found[2]) + 1, day, hour, minute, second, tzinfo=UTC)
+        return httpdate.parse(text if isinstance(text, str) else "")
     except ValueError as error:
-        raise Unreadable(f"expected a NotBefore that there is, found {text[:40]!r}: {error}") from None
+        raise Unreadable(f"NotBefore {str(text)[:40]!r}: {error}") from None
 
 
 def notice_id(event_id: str, machine: str) -> str:
@@ -149,8 +165,8 @@ def reported(event: Event, *, machine: str, node: str, at: datetime, known: Main
 
 def _planned(event: Event) -> Plan:
     """Return what is planned; its end is not: it begins somewhere after `NotBefore`, and lasts from then on."""
-    start = instant(event.not_before) if event.not_before else None
-    takes = f"; it takes about {event.duration_in_seconds} s" if event.duration_in_seconds >= 0 else ""
+    start = _start(event)
+    takes = "" if event.lasts is None else f"; it takes about {event.lasts.total_seconds():.0f} s"
     others = len(event.resources) - 1
     alike = f"; {others} more machine{'s' if others > 1 else ''} will be affected with it" if others > 0 else ""
     return Plan(
@@ -178,10 +194,9 @@ def _begun(event: Event, at: datetime, known: MaintenanceNotice | None) -> Plan 
         return None
     before = None if known is None or known.spec.reported_at is None else planned(known.spec)
     plan = before or replace(_planned(event), start=at.replace(microsecond=0), deadline=None)
-    is_known = 0 <= event.duration_in_seconds <= _LONGEST_EVENT.total_seconds()
-    if not is_known or plan.start is None or plan.start > at:
+    if event.lasts is None or plan.start is None or plan.start > at:
         return plan if before is None else None  # what began before its time has an end before its start, too
-    return replace(plan, end=at.replace(microsecond=0) + timedelta(seconds=event.duration_in_seconds))
+    return replace(plan, end=at.replace(microsecond=0) + event.lasts)
 
 
 def gone(notice: MaintenanceNotice, *, at: datetime) -> Report:

@@ -111,7 +111,7 @@ class AzureSource:
         except Unreadable as error:
             self.quarantine.put(where="scheduled events", why=str(error), what=body.decode("utf-8", "replace"))
             raise CloudError(str(error), doing="asking Azure for scheduled events", status=200) from None
-        for what, why in document.nonsense:
+        for what, why in (*document.nonsense, *document.odd):
             self.quarantine.put(where="scheduled events", why=why, what=what)
         await self._take(inbox, known, document)
         await self._settle(inbox, known, document)

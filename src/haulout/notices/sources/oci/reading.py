@@ -28,6 +28,7 @@ from haulout.core.walltime import EARLIEST, LATEST
 from haulout.kinds.notice import Kind, Stage
 from haulout.kinds.reports import Plan, Report
 from haulout.notices.sources.oci import SOURCE
+from haulout.notices.sources.oci.occurrences import Position, position_of
 
 _PREFIX = "com.oraclecloud.computeapi."
 _TOLD_BY = {
@@ -72,10 +73,11 @@ class Unreadable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """What a message says, and in which compartment its instance is."""
+    """What a message says, in which compartment its instance is, and where the message is on the stream."""
 
     report: Report
     compartment: str
+    position: Position | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +159,7 @@ def _told(message: Document, document: Document, told_by: Stage) -> Told:
             plan=plan,
         ),
         compartment=_text(data.get("compartmentId"), _LONGEST_ID),
+        position=_position(message),
     )
 
 
@@ -175,7 +178,11 @@ def _outage(message: Document, document: Document, outage: _Outage) -> Told:
         stage=outage.stage,
         plan=plan,
     )
-    return Told(report, compartment=_text(data.get("compartmentId"), _LONGEST_ID))
+    return Told(report, compartment=_text(data.get("compartmentId"), _LONGEST_ID), position=_position(message))
+
+
+def _position(message: Document) -> Position | None:
+    return position_of(message.get("partition"), message.get("offset"))
 
 
 def _told_at(message: Document, document: Document) -> datetime:

@@ -25,6 +25,7 @@ from haulout.notices.sources.calls import answered, no_beat
 from haulout.notices.sources.news import take
 from haulout.notices.sources.oci import SOURCE
 from haulout.notices.sources.oci.cloud import NOT_FOUND, Compute, Document
+from haulout.notices.sources.oci.occurrences import Occurrences, about, heard_at, maintenance_of
 from haulout.notices.sources.oci.reading import Unreadable, is_listed, of_entry
 from haulout.notices.sources.quarantine import Quarantine
 
@@ -98,6 +99,21 @@ class Reconciler:
             log.info("oci: the present state of %s is not known: %s", report.notice_id, error)
             return None
 
+    async def is_unknown(self, report: Report) -> bool | None:
+        """Tell whether Compute does not know a maintenance, though it knows its instance; None if that is not known."""
+        try:
+            if is_listed(report.notice_id):
+                await self._event(report.notice_id)
+                return False
+        except CloudError as error:
+            if error.status != NOT_FOUND:
+                return None
+        try:
+            has_instance = await self._instance(report.provider_id) is not None
+        except CloudError:
+            return None
+        return True if has_instance else None  # without the permission to look nothing is found
+
     async def of_instance(self, instance: str) -> list[Report]:
         """Return all that is open for an instance; raises `CloudError` if that cannot be had as a whole."""
         found = await answered(self._compute.instance(instance), doing=f"asking for instance {instance}")
@@ -119,7 +135,8 @@ class Reconciler:
 
     async def look(self, inbox: Inbox) -> None:
         """Compare everything once; raises the last of the errors, after all that could be done is done."""
-        known = {it.spec.notice_id: it for it in await inbox.of(SOURCE)}
+        notices = await inbox.of(SOURCE)
+        known = {it: Occurrences.of(it, notices) for it in {maintenance_of(it) for it in notices}}
         self._places = {key: place for key, place in self._places.items() if key in known}
         failure: CloudError | None = None
         shown: dict[str, Report] = {}
@@ -131,14 +148,15 @@ class Reconciler:
             except CloudError as error:
                 broken.add(compartment)
                 failure = error
-        for notice_id, report in shown.items():
-            await take(inbox, known.get(notice_id), report, self._quarantine)
-        for notice in known.values():
+        for maintenance, report in shown.items():
+            found = known.get(maintenance, Occurrences(maintenance))
+            await take(inbox, found.latest, found.about_latest(report), self._quarantine)
+        for notice in notices:
             if notice.spec.stage not in _OPEN_STAGES:
                 continue
             try:
-                is_visible = self._places.get(notice.spec.notice_id) not in broken
-                if notice.spec.notice_id not in shown and is_visible:
+                maintenance = maintenance_of(notice)
+                if maintenance not in shown and self._places.get(maintenance) not in broken:
                     await self._settle(inbox, notice, whole)
                 if _is_lost(notice):
                     await self._name(inbox, notice)
@@ -186,10 +204,11 @@ class Reconciler:
 
     async def _settle(self, inbox: Inbox, notice: MaintenanceNotice, whole: set[str]) -> None:
         """Find out what became of a maintenance that no list shows."""
-        report, is_known = None, is_listed(notice.spec.notice_id)
+        maintenance = maintenance_of(notice)
+        report, is_known = None, is_listed(maintenance)
         try:
             if is_known:
-                report = self._read(await self._event(notice.spec.notice_id))
+                report = self._read(await self._event(maintenance))
         except CloudError as error:
             if error.status != NOT_FOUND:
                 raise
@@ -197,19 +216,19 @@ class Reconciler:
         if not is_known and self._is_settled(notice):
             report = await self._gone(notice, whole)
         if report is not None:
-            await take(inbox, notice, report, self._quarantine)
+            await take(inbox, notice, about(notice, report), self._quarantine)
 
     def _is_settled(self, notice: MaintenanceNotice) -> bool:
-        told = notice.spec.reported_at or notice.metadata.creation_timestamp
+        told = heard_at(notice)  # not reported_at alone: an event may say that it is years old
         return told is not None and self._clock.now() - told > _LISTED_AFTER
 
     async def _gone(self, notice: MaintenanceNotice, whole: set[str]) -> Report | None:
         """Return that a maintenance is over which is not known any more, if that is certain."""
-        instance = await self._instance(notice)
+        instance = await self._instance(notice.spec.provider_id)
         if instance is None:
             log.info("oci: neither maintenance %s nor its instance is found", notice.spec.notice_id)
             return None
-        self._place(notice.spec.notice_id, instance.get("compartmentId"))
+        self._place(maintenance_of(notice), instance.get("compartmentId"))
         has_ended = instance.get("lifecycleState") in _ENDED_INSTANCES
         if not has_ended and (instance.get("compartmentId") not in whole or notice.spec.stage == Stage.FAILED):
             return None  # that OCI has forgotten a failure does not make the machine fit
@@ -228,14 +247,13 @@ class Reconciler:
 
     async def _name(self, inbox: Inbox, notice: MaintenanceNotice) -> None:
         """Say what people call the machine of a notice."""
-        instance = await self._instance(notice)
+        instance = await self._instance(notice.spec.provider_id)
         name = None if instance is None else instance.get("displayName")
         if isinstance(name, str) and 0 < len(name) <= _LONGEST_NAME:
             report = _about(notice, self._clock, machine_name=name)
             await take(inbox, notice, report, self._quarantine)
 
-    async def _instance(self, notice: MaintenanceNotice) -> Document | None:
-        instance = notice.spec.provider_id
+    async def _instance(self, instance: str) -> Document | None:
         try:
             return await answered(self._compute.instance(instance), doing=f"asking for instance {instance}")
         except CloudError as error:

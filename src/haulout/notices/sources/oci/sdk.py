@@ -20,7 +20,7 @@ from random import Random
 from typing import Any
 
 from haulout.core.clock import Clock
-from haulout.core.sdk_limits import bound_session
+from haulout.core.sdk_limits import bound_requests
 from haulout.errors import CloudError
 from haulout.kube.timestamps import micro_time
 from haulout.notices.sources.extras import OCI
@@ -30,6 +30,7 @@ from haulout.notices.sources.oci.settings import Auth, OciSettings
 from haulout.notices.sources.oci.source import OciSource
 
 _CONNECT_SECONDS, _READ_SECONDS = 10, 40  # shorter than we wait for a call, so that no thread is left behind
+_STREAM_SECONDS = 3, 8  # likewise: a consumer waits less
 _UNAUTHORIZED = 401
 _PAGE = 100
 
@@ -64,6 +65,8 @@ def _sdk() -> Any:
         oci = importlib.import_module("oci")
         for part in ("oci.auth.signers", "oci.core", "oci.streaming"):
             importlib.import_module(part)
+        adapters, connection = "oci._vendor.requests.adapters", "urllib3.connection"
+        bound_requests(importlib.import_module(adapters), importlib.import_module(connection))
     except ImportError as error:
         raise OCI.lacking(error) from error
     logging.getLogger("oci").setLevel(logging.WARNING)  # it logs every request
@@ -79,13 +82,14 @@ class _Maker:
 
     def streaming(self) -> Any:
         config, rest = self._access()
-        return _bounded(self._oci.streaming.StreamClient(config, self._settings.endpoint, **rest))
+        rest["timeout"] = _STREAM_SECONDS
+        return self._oci.streaming.StreamClient(config, self._settings.endpoint, **rest)
 
     def compute(self) -> Any:
         config, rest = self._access()
         if self._settings.compute_endpoint:
             rest["service_endpoint"] = self._settings.compute_endpoint
-        return _bounded(self._oci.core.ComputeClient(config, **rest))
+        return self._oci.core.ComputeClient(config, **rest)
 
     def _access(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return the configuration and the other arguments of a client."""
@@ -118,11 +122,6 @@ class _Maker:
         token = Path(token_file).expanduser().read_text(encoding="utf-8").strip()
         key = self._oci.signer.load_private_key_from_file(config["key_file"], config.get("pass_phrase"))
         return config, signers.SecurityTokenSigner(token, key)
-
-
-def _bounded(client: Any) -> Any:
-    bound_session(client.base_client.session)
-    return client
 
 
 class _Calls:

@@ -65,7 +65,7 @@ class OciSource:
                 random=random,
                 quarantine=self.quarantine,
                 hears=self._reconciler.hears,
-                ask=self._reconciler.ask,
+                compute=self._reconciler,
                 beat=self._pulse.beat,
             )
 
