@@ -95,7 +95,7 @@ class _Barring:
         return replace(member, plugin=BarredCheck(member.plugin.type, why)) if why else member
 
     def _trigger(self, member: Member[Trigger]) -> Member[Trigger]:
-        why = self._why(member.plugin)
+        why = "" if member.plugin.only_waits else self._why(member.plugin)
         return replace(member, plugin=BarredTrigger(member.plugin.type, why)) if why else member
 
     def _why(self, plugin: Plugin) -> str:

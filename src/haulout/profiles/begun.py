@@ -2,11 +2,11 @@
 
 They stand in an annotation of our own, as the Go controller refuses members that it does not know in its data:
 
-    {"os":{"next":"in-maintenance","check":"approved && room","since":"2024-05-01T10:00:00Z"}}
+    {"os":{"next":"in-maintenance","check":"approved","since":"2024-05-01T10:00:00Z","at":"2024-05-02T10:00:00Z"}}
 
 `check` tells the transition from others to the same state. `since` is the profile's last transition: once there was
 another, whoever made it, what had begun is over. So a node that the Go controller has led through a whole round
-meanwhile does not slip into maintenance by a word that was left from before.
+meanwhile does not slip into maintenance by a word that was left from before. `at` is when the transition began.
 """
 
 import logging
@@ -32,6 +32,7 @@ class Begun:
     next: State
     check: str
     since: datetime | None
+    at: datetime | None = None  # None: an earlier version has written it
 
     def is_of(self, entry: Entry | None) -> bool:
         """Tell whether a profile is still where it was when this began."""

@@ -15,6 +15,7 @@ from haulout.budget.limits import Budget, BudgetLimit
 from haulout.core import booleans, shaped
 from haulout.core.booleans import BooleanError
 from haulout.errors import ConfigError, ConfigErrors
+from haulout.kinds.notification import EventName
 from haulout.profiles import reviewing
 from haulout.profiles.config import Loaded, Registries
 from haulout.profiles.dialect import Mapping as MappingValue
@@ -25,6 +26,7 @@ from haulout.profiles.layout import (
     InstanceLayout,
     LimitLayout,
     NotificationLayout,
+    NotificationRuleLayout,
     ProfileLayout,
     StateLayout,
     TransitionLayout,
@@ -34,6 +36,7 @@ from haulout.profiles.model import (
     Configuration,
     Member,
     NotificationMember,
+    NotificationRule,
     Profile,
     StateConfig,
     Transition,
@@ -67,12 +70,14 @@ def build(
         for name, cls in sections.items()
     }
     builder = _Builder(reading, registries)
-    if _is_only_a_budget(root):
-        configuration = builder.budget_alone(reading.read_partly(BudgetLayout, root, key="", also=sections), found)
+    if _lacks_profiles(root):
+        layout_without = reading.read_partly(BudgetLayout, root, key="", also=sections)
+        configuration = builder.without_profiles(layout_without, found)
     else:
         layout = reading.read_partly(FileLayout, root, key="", also=sections)
         configuration = builder.configuration(layout, found)
     _promote(reading, "budget")
+    _promote(reading, "notifications")
     if reading.errors:
         raise ConfigErrors(_once(reading.errors), warnings=_once(reading.warnings))
     reviewing.review(configuration, builder.places, reading)
@@ -89,9 +94,13 @@ def _promote(reading: Reading, section: str) -> None:
         reading.wrong(it.key or section, _TAKEN_LIGHTLY.sub("", it.problem))
 
 
-def _is_only_a_budget(root: Value | None) -> bool:
-    """Tell whether a file is about maintenances on a person's order alone, which need nothing else of it."""
-    return isinstance(root, MappingValue) and "budget" in root.entries and not _OF_PROFILES & set(root.entries)
+def _lacks_profiles(root: Value | None) -> bool:
+    """Tell whether a file is about maintenances on a person's order and notices alone."""
+    if not isinstance(root, MappingValue):
+        return False
+    found = set(root.entries)
+    of_profiles = _OF_PROFILES - {"instances"} if "notifications" in found else _OF_PROFILES
+    return bool(found & {"budget", "notifications"}) and not of_profiles & found
 
 
 def _once(complaints: list[ConfigError]) -> list[ConfigError]:
@@ -111,7 +120,7 @@ class _Builder:
         """Return the whole, as far as it can be built."""
         instances = layout.instances
         checks = self._instances(instances.check, "check", self._registries.checks, self._plugin)
-        notifications = self._instances(instances.notify, "notify", self._registries.notifications, self._notification)
+        notifications, rules = self._notifications(instances.notify, layout.notifications)
         triggers = self._instances(instances.trigger, "trigger", self._registries.triggers, self._plugin)
         chains = _Chains(self._reading, checks, notifications, triggers)
         # Where profiles come and go with notices, a node without any is left as it is.
@@ -127,17 +136,34 @@ class _Builder:
             profiles=MappingProxyType(profiles),
             needs=needs_of(profiles.values()),
             budget=_budget(layout.budget),
+            notifications=rules,
             sections=MappingProxyType(dict(sections)),
         )
 
-    def budget_alone(self, layout: BudgetLayout, sections: Mapping[str, Any]) -> Configuration:
+    def without_profiles(self, layout: BudgetLayout, sections: Mapping[str, Any]) -> Configuration:
         """Return a configuration without profiles."""
+        _, rules = self._notifications(layout.instances.notify, layout.notifications)
         return Configuration(
             requeue=_UNUSED,
             profiles=MappingProxyType({}),
             budget=_budget(layout.budget),
+            notifications=rules,
             sections=MappingProxyType(dict(sections)),
         )
+
+    def _notifications(
+        self, instances: Iterable[NotificationLayout], rules: Iterable[NotificationRuleLayout]
+    ) -> tuple[Mapping[str, tuple[Any, Any]], tuple[NotificationRule, ...]]:
+        """Return the notifications that chains may name, and those of objects, which need no schedule."""
+        built = self._instances(instances, "notify", self._registries.notifications, self._notification)
+        chains = _Chains(self._reading, {}, built, {})
+        found = tuple(chains.rule(each, f"notifications[{at}]") for at, each in enumerate(rules))
+        named = {member.name for rule in found for member in rule.members}
+        for at, each in enumerate(instances):
+            if each.schedule is None and each.name not in named:
+                self._reading.wrong(f"instances.notify[{at}].schedule.type", "expected a text, found nothing")
+                built[each.name] = built[each.name][0], _BROKEN
+        return built, found
 
     def _instances(
         self,
@@ -171,6 +197,8 @@ class _Builder:
         schedule_key = path(key, "schedule")
         by_type = {name.lower(): each for name, each in self._registries.schedules.items()}
         schedule: Any = _BROKEN
+        if layout.schedule is None:
+            return plugin, None
         if layout.schedule.type is not None:
             if _is_nothing(layout.schedule.config):
                 self._reading.wrong(path(schedule_key, "config"), "expected a mapping, found nothing; {} is enough")
@@ -216,8 +244,20 @@ class _Chains:
     def notifications(self, text: str, key: str) -> tuple[NotificationMember, ...]:
         """Return the chain of notifications that a text is."""
         names = self._read(booleans.sequence, text, key) or ()
-        members = self._members(names, self._notifications, "notification", key)
+        members = tuple(self._members(names, self._notifications, "notification", key))
+        for name in (member.name for member in members if member.plugin[1] is None):
+            self._reading.wrong(key, f"expected notification instances with a schedule, {name!r} has none")
         return tuple(NotificationMember(member.name, *member.plugin) for member in members)
+
+    def rule(self, layout: NotificationRuleLayout, key: str) -> NotificationRule:
+        """Return which events are told by whom."""
+        names = dict.fromkeys(layout.notify or ())
+        members = self._members(names, self._notifications, "notification", path(key, "notify"))
+        return NotificationRule(
+            members=tuple(Member(member.name, member.plugin[0]) for member in members),
+            events=frozenset(layout.events or EventName),
+            after=layout.after,
+        )
 
     def triggers(self, text: str, key: str) -> tuple[Member[Any], ...]:
         """Return the chain of triggers that a text is."""

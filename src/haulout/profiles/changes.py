@@ -5,6 +5,7 @@ from typing import Any
 
 from haulout.core import duration
 from haulout.profiles.model import Configuration
+from haulout.profiles.object_notifications import described
 
 
 def between(before: Configuration, after: Configuration) -> Iterator[str]:
@@ -15,6 +16,8 @@ def between(before: Configuration, after: Configuration) -> Iterator[str]:
         yield "the label filter of the dashboard changed"
     if before.budget != after.budget:
         yield f"the budget is {', '.join(map(str, after.budget.limits))}" if after.budget else "the budget is gone"
+    if before.notifications != after.notifications:
+        yield f"notifications of objects: {'; '.join(described(after.notifications)) or 'none'}"
     for family, names in _instances(before).items():
         yield from _in(family, names, _instances(after)[family])
     yield from _in("profile", before.profiles, after.profiles)

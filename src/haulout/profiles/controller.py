@@ -16,7 +16,7 @@ from haulout.drain.keeper import Kept
 from haulout.drain.ladder import Rung
 from haulout.drain.tallies import Meter
 from haulout.errors import Conflict, HandOver, HauloutError, LeadershipLost, NotFound
-from haulout.history.keeper import History, NoHistory
+from haulout.history.interface import History, NoHistory
 from haulout.kinds.clusterapi import DRAIN_RULES
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
@@ -298,7 +298,8 @@ class Controller:
                     self.info.forget(name)
                 else:
                     self._note(sight, result.reports, next_look=result.wakes_at, topics=result.topics)
-                return result.wakes_at
+                later = self._recorder.clears_at(sight, result), self._performer.publishes_at(name)
+                return min(filter(None, (result.wakes_at, *later)), default=None)
         raise conflict or GoesInCircles(f"the profiles of node {name} lead from state to state without an end")
 
     async def _leave_alone(self, sight: NodeSight) -> None:
@@ -331,6 +332,8 @@ class Controller:
 
     async def _forget(self, name: str) -> None:
         await self._performer.forget(name)
+        if self._nodes.get(name) is None:
+            await self._performer.cordon_copies.forget(name)
         self._waiting.forget(name)
         self.info.forget(name)
         self.teller.forget(name)

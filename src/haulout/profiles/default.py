@@ -7,13 +7,20 @@ configured replace it. Nodes that it is not done with at that moment are brought
 stay cordoned for ever: it is known for these, and for no others.
 
 It is read when the first notice is there. Who has none pays nothing for it.
+
+With `HAULOUT_NOTICES_RECOVERY`, the longest time to wait, a node counts as back only when the workloads that were
+evicted from it are available again (`awaitRecovery`). It is uncordoned first.
 """
 
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
+from datetime import timedelta
+from functools import lru_cache
 from importlib import resources
 from types import MappingProxyType
 
+from haulout.core import duration
+from haulout.errors import ConfigError, ConfigErrors
 from haulout.kube.objects import Node
 from haulout.profiles import attaching, begun, data
 from haulout.profiles.model import Configuration, needs_of
@@ -21,30 +28,53 @@ from haulout.profiles.plugin import DATA_ANNOTATION
 
 PROFILE = "notices"
 FILE = "default.yaml"
+RECOVERY = "HAULOUT_NOTICES_RECOVERY"
+_ENVIRONMENT = "environment"  # what errors name as the place
+_UNCORDON = "  - {name: uncordon, type: eviction, config: {action: uncordon}}\n"
+_WAY_BACK = '"!due && ready", next: operational, trigger: uncordon'
 
 
-def text() -> str:
-    """Return the file."""
-    return resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+def text(recovery: timedelta | None = None) -> str:
+    """Return the file; with `recovery`, nodes wait that long at most for workloads to recover."""
+    shipped = resources.files(__package__).joinpath(FILE).read_text(encoding="utf-8")
+    if recovery is None:
+        return shipped
+    wait = f"  - {{name: recovered, type: awaitRecovery, config: {{timeout: {duration.format(recovery)}}}}}\n"
+    return shipped.replace(_UNCORDON, f"{_UNCORDON}{wait}").replace(_WAY_BACK, f"{_WAY_BACK} && recovered")
 
 
-@cache
-def configuration() -> Configuration:
+def recovery_of(variables: Mapping[str, str]) -> timedelta | None:
+    """Return how long nodes wait for workloads to recover, by environment variables; raises `ConfigErrors`."""
+    written = variables.get(RECOVERY, "").strip()
+    if not written:
+        return None
+    try:
+        found = duration.parse(written)
+    except duration.DurationError as error:
+        raise ConfigErrors([ConfigError(str(error), file=_ENVIRONMENT, key=RECOVERY)]) from None
+    if found <= timedelta():
+        problem = f"expected a duration above zero, found {written!r:.60}"
+        raise ConfigErrors([ConfigError(problem, file=_ENVIRONMENT, key=RECOVERY)])
+    return found
+
+
+@lru_cache(maxsize=2)
+def configuration(recovery: timedelta | None = None) -> Configuration:
     """Return what it says."""
     from haulout.profiles.config import load
     from haulout.profiles.plugins.registry import registries
 
-    return load(text().encode(), registries(), {}, file=FILE).configuration
+    return load(text(recovery).encode(), registries(), {}, file=FILE).configuration
 
 
-def in_force(configured: Configuration, *, is_left: bool = False) -> Configuration:
+def in_force(configured: Configuration, *, is_left: bool = False, recovery: timedelta | None = None) -> Configuration:
     """Return a configuration with what it has by default; `is_left`: some nodes are not done with that."""
     if not configured.profiles:
-        own = configuration()
+        own = configuration(recovery)
         return replace(configured, profiles=own.profiles, needs=own.needs, requeue=own.requeue)
     if not is_left or PROFILE in configured.profiles:
         return configured
-    ending = replace(configuration().profiles[PROFILE], is_ending=True)
+    ending = replace(configuration(recovery).profiles[PROFILE], is_ending=True)
     profiles = {**configured.profiles, PROFILE: ending}
     return replace(configured, profiles=MappingProxyType(profiles), needs=needs_of(profiles.values()))
 

@@ -95,12 +95,14 @@ class Document:
 
 def parse(data: bytes, *, file: str) -> Document:
     """Return the first document in `data`; `ConfigErrors` has all that is wrong with it."""
+    text = ""
     try:
-        events = marked.first_events(marked.text_of(data, file=file), file=file)
+        text = marked.text_of(data, file=file)
+        events = marked.first_events(text, file=file)
         builder = _Builder(events, file)
         root = builder.document()
     except yaml.YAMLError as error:
-        raise ConfigErrors([marked.unreadable(error, file=file)]) from None
+        raise ConfigErrors([marked.unreadable(error, text, file=file)]) from None
     except ConfigError as error:
         raise ConfigErrors([error]) from None
     if builder.errors:

@@ -54,12 +54,20 @@ class Draft:
                 return self._uncordoned(owner)
         return self
 
-    def repaired(self, owners: Collection[str]) -> "Draft":
+    def repaired(self, owners: Collection[str], *, copy: cordon.Cordon | None = None) -> "Draft":
         """Return it with the mark of the cordon that `owners` hold, if somebody has removed or edited that."""
         try:
-            return self._patched(cordon.repaired(self.node, owners))
-        except BadMark:  # and no backup: whoever needs the mark says so
+            return self._patched(cordon.repaired(self.node, owners, copy=copy))
+        except BadMark:  # no backup, and no copy: whoever needs the mark says so
             return self
+
+    def cordon_owners(self) -> Collection[str] | None:
+        """Return the owners of the node's cordon; None if they cannot be read."""
+        try:
+            mark = cordon.cordon_of(self.node)
+        except BadMark:
+            return None
+        return () if mark is None else mark.owners.keys()
 
     def labelled(self, labels: Mapping[str, str | None]) -> "Draft":
         """Return it with these labels; None takes one off."""

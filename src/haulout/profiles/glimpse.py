@@ -3,8 +3,8 @@
     glimpse = await take(client, configuration)
     glimpse.get("n1"), glimpse.notes
 
-Only what the configuration needs is read, once. What may not be seen, or what only the operator knows, is a note: a
-check that looks at it may say something else than it does in the operator.
+Only what the configuration needs is read, once. What may not be seen is a note: a check that looks at it may say
+something else than it does in the operator.
 """
 
 import asyncio
@@ -14,16 +14,17 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from haulout.drain.workloads import KINDS, Record, Reference, Scaled, Workload
 from haulout.errors import Forbidden, HauloutError, NotFound
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.kube.client import Client
 from haulout.kube.objects import Lease, Node, Page, RawObject
 from haulout.kube.resources import LEASES, NODES, PODS, Resource
-from haulout.profiles import data, fitting
+from haulout.profiles import data, fitting, workloads
 from haulout.profiles.fitting import Room
 from haulout.profiles.model import Configuration
 from haulout.profiles.performing import HYPERVISORS
-from haulout.profiles.plugin import Answer, Need, NodeSight, Outside, Question, Sights, State, Workload
+from haulout.profiles.plugin import Answer, Need, NodeSight, Outside, Question, Sights, State
 from haulout.profiles.sights import NodeSights
 
 T = TypeVar("T")
@@ -36,6 +37,7 @@ _UNDER_NAMES: dict[Need, tuple[Resource[Any], ...]] = {
     Need.HYPERVISORS: (HYPERVISORS,),
     Need.DAEMON_SETS: (_DAEMON_SETS,),
     Need.NOTICES: (MAINTENANCE_NOTICES,),
+    Need.WORKLOADS: (PODS.of(RawObject), *KINDS.values()),
 }
 
 
@@ -112,19 +114,22 @@ class Glimpse(Sights):
         """Return what is announced for a node."""
         return [it for it in self.objects.get(str(MAINTENANCE_NOTICES), ()) if it.node == node]
 
+    def workloads_on(self, node: str) -> Record:
+        """Return the workloads that have pods on a node."""
+        return workloads.recorded(self.pods_on(node), self._workload)
+
     def evicted_from(self, node: str) -> Collection[Workload]:
-        """Return nothing: who was evicted is gone."""
-        self._note(f"which workloads were evicted from node {node} only the operator knows: none are looked at")
-        return ()
+        """Return whose pods were evicted from a node, by the record on it."""
+        return workloads.evicted(self.found.find(node), self.pods_on(node), self._workload)
+
+    def _workload(self, reference: Reference) -> Scaled | None:
+        found: tuple[Scaled, ...] = self.objects.get(str(KINDS[reference.kind]), ())
+        return next((it for it in found if it.key == reference.key), None)
 
     def answer(self, question: Question) -> Answer | None:
         """Return the answer to a question; None: it was not asked yet."""
         self.asked[question] = None
         return self.answers.get(question)
-
-    def _note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
 
 
 async def take(client: Client, configuration: Configuration) -> Glimpse:

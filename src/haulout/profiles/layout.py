@@ -10,6 +10,8 @@ from typing import Any
 
 from haulout.budget.limits import read_most
 from haulout.core.shaped import Form
+from haulout.drain.lasting import BLOCKED_AFTER
+from haulout.kinds.notification import EventName
 from haulout.kube import selectors
 from haulout.kube.selectors import Selector
 from haulout.profiles.dialect import Value
@@ -60,7 +62,9 @@ class NotificationLayout:
     name: str = option("how chains call it", default="")
     type: str = option("which plugin it is")
     config: Value | None = option("the plugin's options", default=None, kind=RAW)
-    schedule: ScheduleLayout = option("when it is sent", default=None)
+    schedule: ScheduleLayout | None = option(
+        "when it is sent in a state of a profile; `notifications` do without", default=None
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,14 +153,35 @@ class LimitLayout:
                 yield f"groupBy[{at}]", f"expected {expected}, found {key!r}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationRuleLayout:
+    """Notifications about NodeMaintenances and MaintenanceNotices."""
+
+    notify: tuple[str, ...] = option("names of instances under `instances.notify`", required=True)
+    events: tuple[EventName, ...] = option("what is told; without it, all", default=())
+    after: timedelta = option(
+        "how long a NodeMaintenance must have been blocked before NodeMaintenanceBlocked is told", default=BLOCKED_AFTER
+    )
+
+    def problems(self) -> Iterator[tuple[str, str]]:
+        """Yield what makes no sense."""
+        if self.after < timedelta():
+            yield "after", "expected a duration that is not negative"
+        if self.events and EventName.NODE_MAINTENANCE_BLOCKED not in self.events and self.after != BLOCKED_AFTER:
+            yield "after", f"it is about {EventName.NODE_MAINTENANCE_BLOCKED}, which is not among the events"
+
+
+_NOTIFICATIONS = "who is told about NodeMaintenances and MaintenanceNotices; only Haulout knows this key"
 _BUDGET = "limits on how many nodes are out of service at once, whoever takes them; only Haulout knows this key"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetLayout:
-    """A file that has a budget and nothing of profiles."""
+    """A file that has a budget or notifications, and nothing of profiles."""
 
+    instances: InstancesLayout = option("the plugins that notifications may name", default=None)
     budget: tuple[LimitLayout, ...] = option(_BUDGET, default=())
+    notifications: tuple[NotificationRuleLayout, ...] = option(_NOTIFICATIONS, default=())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,3 +193,4 @@ class FileLayout:
     instances: InstancesLayout = option("the plugins that chains may name", default=None)
     profiles: tuple[ProfileLayout, ...] = option("the profiles that nodes may have", default=())
     budget: tuple[LimitLayout, ...] = option(_BUDGET, default=())
+    notifications: tuple[NotificationRuleLayout, ...] = option(_NOTIFICATIONS, default=())

@@ -20,11 +20,12 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import TypeVar
 
-from haulout.drain import cordon
+from haulout.drain import cordon, workloads
 from haulout.drain.cordon import BadMark
 from haulout.drain.policy import Policy
 from haulout.errors import HauloutError
 from haulout.kinds.hold import holding
+from haulout.kube.objects import Node
 from haulout.profiles import topics
 from haulout.profiles.attaching import Attached, attached, knows_all
 from haulout.profiles.begun import Begun
@@ -50,6 +51,8 @@ from haulout.profiles.plugin import (
     Trigger,
     Uncordon,
     Verdict,
+    Wait,
+    Warn,
     broken,
     unknown,
 )
@@ -74,6 +77,7 @@ def step(subject: Subject, profiles: Mapping[str, Profile]) -> Result:
     walk = _Walk(subject, profiles, attached(subject, profiles))
     walk.visit_all()
     walk.forget_detached()
+    walk.record_workloads()
     return walk.result()
 
 
@@ -105,7 +109,7 @@ class _Walk:
         self.subject = subject
         self.profiles = profiles
         self.attached = attached.names
-        self.draft = Draft.of(subject.node, now=subject.now).repaired(_cordoning(subject))
+        self.draft = _draft(subject)
         self.tampering = "" if self.draft.node is subject.node else cordon.damage(subject.node)
         self.entries = dict(subject.entries)
         self.notified = dict(subject.notified)
@@ -116,6 +120,8 @@ class _Walk:
         self.elsewhere: list[tuple[str, Elsewhere]] = []
         self.drains: dict[str, Policy] = {}
         self.sendings: list[Sending] = []
+        self.passing: dict[str, bool] = {}  # by profile: whether the checks of the transition it goes pass
+        self.warnings: list[Warn] = []
         self.wakes: list[datetime] = [] if attached.until is None else [attached.until]
         self.topics: set[str] = set(attached.topics)
         # As at the beginning: whoever leaves maintenance in this step still blocks the others.
@@ -179,6 +185,8 @@ class _Walk:
         transitions: tuple[TransitionReport, ...] = ()
         try:
             chosen, transitions = self._choose(config, profile, state, entry)
+            if chosen is not None:
+                self.passing[profile.name] = transitions[config.transitions.index(chosen)].chain_passed
             following = state if chosen is None else self._move(chosen, profile, state)
         except _NotYet as waiting:
             self.reports.append(replace(report, waits_for=str(waiting), transitions=transitions))
@@ -234,6 +242,12 @@ class _Walk:
                 self._drain(profile, policy)
             case Uncordon() if profile.on_notice and cordon.cordon_of(self.draft.node) is None:
                 pass  # it comes and goes by itself, so a cordon without a mark is somebody else's
+            case Wait(reason=reason, until=until, topics=woken_by):
+                self.topics |= set(woken_by)
+                self.wakes.append(until)
+                raise _NotYet(reason)
+            case Warn():
+                self.warnings.append(effect)
             case PatchHypervisor() | ReplaceMachine():
                 if why := self.subject.failed.get(profile.name):
                     self._ask_again()
@@ -312,9 +326,7 @@ class _Walk:
         if begun is not None:
             if going := _continued(begun, config.transitions):
                 return self._called_off(going, profile, state, reports) or going, reports
-            del self.pending[profile.name]  # the file was edited meanwhile
-            if state is not State.IN_MAINTENANCE:
-                self.in_maintenance.discard(profile.name)
+            self._give_up(profile, state)  # the file was edited meanwhile
         wrong = [name for report in reports for name, it in report.checks.items() if it.verdict.error]
         if wrong:
             why = f"checks that could not be made: {', '.join(dict.fromkeys(wrong))}"
@@ -334,10 +346,14 @@ class _Walk:
         first = next(it for it, report in ways if it is going or report.passed)
         if first is going or not profile.on_notice:
             return None
+        self._give_up(profile, state)
+        return first
+
+    def _give_up(self, profile: Profile, state: State) -> None:
+        """Forget a transition that has begun. If it led into maintenance, other profiles may enter it now."""
         del self.pending[profile.name]
         if state is not State.IN_MAINTENANCE:
             self.in_maintenance.discard(profile.name)
-        return first
 
     def _look(self, number: int, transition: Transition, scene: Scene) -> TransitionReport:
         verdicts: dict[str, CheckReport] = {}
@@ -422,8 +438,9 @@ class _Walk:
         try:
             self._run(transition.trigger, profile, state, "At least one trigger plugin failed")
         except _NotYet:
-            since = self.entries[profile.name].transition
-            self.pending[profile.name] = Begun(next=transition.next, check=transition.check.text, since=since)
+            since, known = self.entries[profile.name].transition, self.pending.get(profile.name)
+            at = self.subject.now if known is None or known.at is None else known.at
+            self.pending[profile.name] = Begun(next=transition.next, check=transition.check.text, since=since, at=at)
             self._take(transition.next, profile)
             raise
         self.pending.pop(profile.name, None)
@@ -474,8 +491,17 @@ class _Walk:
             sights=self.subject.sights,
             requeue=self.subject.requeue,
             in_hand=self.subject.in_hand,
+            began=self._began(profile),
+            passes=self.passing.get(profile.name, True),
             leads_here=partial(profile.leads_to, state),
         )
+
+    def _began(self, profile: Profile) -> datetime | None:
+        """Return when the chain of triggers of a profile began: on its way, or on entering a state."""
+        begun, entry = self.pending.get(profile.name), self.entries[profile.name]
+        if begun is not None:
+            return begun.at
+        return None if entry.current == entry.previous else entry.transition
 
     # All together
 
@@ -485,6 +511,27 @@ class _Walk:
             name: entry for name, entry in self.entries.items() if name in self.attached or self._is_of_others(name)
         }
         self.pending = {name: it for name, it in self.pending.items() if name in self.entries}
+
+    def record_workloads(self) -> None:
+        """Keep on the node which workloads it had before anything was evicted, where a plugin compares them.
+
+        It is written with the cordon, so before the first eviction, and removed when the node is operational again.
+        """
+        own = {name: it for name, it in self.entries.items() if name in self.profiles}
+        if not self.pending and all(it.current == State.OPERATIONAL for it in own.values()):
+            self.draft = self.draft.annotated({workloads.ANNOTATION: None})
+            return
+        is_recorded = workloads.ANNOTATION in self.draft.before.metadata.annotations
+        is_cordoned_now = _is_held_by(self.draft.node, own) and not _is_held_by(self.draft.before, own)
+        if is_recorded and not is_cordoned_now:
+            return
+        if not any(plugin.compares_workloads for name in own for _, plugin in self.profiles[name].members()):
+            return
+        try:
+            record = self.subject.sights.workloads_on(self.draft.node.name)
+        except HauloutError:
+            return  # it is not known yet, and the node is looked at again when it is
+        self.draft = self.draft.annotated({workloads.ANNOTATION: workloads.write(record)})
 
     def result(self) -> Result:
         """Return what came of it."""
@@ -504,6 +551,7 @@ class _Walk:
             attached=self.attached,
             trace=self._trace(),
             tampering=self.tampering,
+            warnings=tuple(self.warnings),
             beside=tuple(it.current for name, it in self.entries.items() if self._is_of_others(name)),
         )
 
@@ -521,10 +569,24 @@ class _Walk:
         return first if first is None or first > now else later(now, _PATIENCE)
 
 
+def _draft(subject: Subject) -> Draft:
+    """Return the node, with its cordon's mark repaired."""
+    return Draft.of(subject.node, now=subject.now).repaired(_cordoning(subject), copy=subject.cordon_copy)
+
+
 def _cordoning(subject: Subject) -> frozenset[str]:
     """Return as owners of a cordon the profiles that may hold one: those on their way to maintenance, or in it."""
     begun = {name for name, it in subject.entries.items() if it.current != State.OPERATIONAL} | subject.pending.keys()
     return frozenset(f"profile/{name}" for name in begun)
+
+
+def _is_held_by(node: Node, profiles: Iterable[str]) -> bool:
+    """Tell whether one of these profiles keeps a node cordoned, as far as that can be read."""
+    try:
+        mark = cordon.cordon_of(node)
+    except BadMark:
+        return True
+    return mark is not None and any(f"profile/{name}" in mark.owners for name in profiles)
 
 
 def _continued(begun: Begun, transitions: tuple[Transition, ...]) -> Transition | None:

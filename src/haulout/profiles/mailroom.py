@@ -68,25 +68,11 @@ class Mailroom:
 
     async def _send(self, sending: Sending, sight: NodeSight, notification: Notification) -> None:
         try:
-            raw = await self._node(sight.node.name)
+            raw = await read_node(self._client, sight.node.name)
         except KubeError as error:
             self._teller.not_sent(sight.node, sending.instance, f"its node cannot be read: {error}")
             return
         self._poster.post(sending.instance, notification, self._message(sending, sight, raw))
-
-    async def _node(self, name: str) -> RawObject:
-        """Return a node with all its fields."""
-        attempt = 1
-        while True:
-            try:
-                return await self._client.get(NODES.of(RawObject), name)
-            except NotFound:
-                raise
-            except KubeError:
-                if attempt >= _TRIES:
-                    raise
-                await self._client.clock.sleep(_PAUSE.delay(attempt, self._client.random))
-                attempt += 1
 
     def _message(self, sending: Sending, sight: NodeSight, raw: RawObject) -> Message:
         entry = sight.entries.get(sending.profile)
@@ -115,6 +101,21 @@ class Mailroom:
         outlook = "it is tried again" if posted.fate is Fate.DELAYED else "it will not be sent"
         node = msgspec.convert(posted.message.raw, Node)
         self._teller.not_sent(node, posted.instance, f"{posted.problem}; {outlook}")
+
+
+async def read_node(client: Client, name: str) -> RawObject:
+    """Return a node with all its fields."""
+    attempt = 1
+    while True:
+        try:
+            return await client.get(NODES.of(RawObject), name)
+        except NotFound:
+            raise
+        except KubeError:
+            if attempt >= _TRIES:
+                raise
+            await client.clock.sleep(_PAUSE.delay(attempt, client.random))
+            attempt += 1
 
 
 def _notification(sending: Sending, configuration: Configuration) -> Notification | None:

@@ -3,15 +3,31 @@
     {{ .Node.Name }} is {{ .State }} since {{ .LastTransition.Format "15:04" }}
 
 The names are those of the Go controller. `.Profile` is a text there, and was an object with `Current` and `Last` before
-that; here it is a text that has both. What was a live Go object there cannot be had, and says so.
+that; here it is a text that has both. What was a live Go object there cannot be had, and says so. What is told about
+NodeMaintenances and MaintenanceNotices has `.Message`, `.Event`, `.Kind`, `.Name`, `.Phase`, `.Reason`, `.RequestedBy`
+and `.Blockers` as well.
 """
 
 from haulout.core import templates
-from haulout.core.templates.types import BOOL, STRING, Field, Kind, Method, Type, Value, pointer_to
+from haulout.core.templates.types import BOOL, STRING, Field, Kind, Method, Type, Value, list_of, pointer_to
 from haulout.errors import TemplateError
 from haulout.profiles.nodeshape import NODE
 from haulout.profiles.plugin import Message
 
+_BLOCKER = Type(
+    "Blocker",
+    Kind.STRUCT,
+    fields={
+        "Kind": Field(STRING, lambda it: it.kind),
+        "Object": Field(STRING, lambda it: it.object),
+        "Reason": Field(STRING, lambda it: it.reason),
+        "Remedy": Field(STRING, lambda it: it.remedy),
+        "Pod": Field(STRING, lambda it: it.pod),
+        "Workload": Field(STRING, lambda it: it.workload),
+        "Since": Field(templates.TIME, lambda it: it.since),
+    },
+    read=lambda it: it,
+)
 _LIVE = ("Client", "Clientset", "Ctx", "Log", "Recorder")
 
 
@@ -47,6 +63,16 @@ SHAPE = Type(
         "InMaintenance": Field(BOOL, lambda message: message.is_in_maintenance),
         "LastTransition": Field(templates.TIME, lambda message: message.last_transition),
         "LogDetails": Field(BOOL, lambda message: message.logs_details),
+        "Message": Field(STRING, lambda message: message.text),
+        "Event": Field(STRING, lambda message: "" if message.event is None else str(message.event.name)),
+        "Kind": Field(STRING, lambda message: "Node" if message.involved is None else message.involved.kind),
+        "Name": Field(STRING, lambda message: message.node if message.involved is None else message.involved.name),
+        "Phase": Field(STRING, lambda message: "" if message.involved is None else message.involved.phase),
+        "Reason": Field(STRING, lambda message: "" if message.involved is None else message.involved.reason),
+        "RequestedBy": Field(STRING, lambda message: "" if message.involved is None else message.involved.requested_by),
+        "Blockers": Field(
+            list_of(_BLOCKER), lambda message: [] if message.involved is None else list(message.involved.blockers)
+        ),
     },
     refused={
         name: f".{name} is a live object of the Go controller, which there is not here; "

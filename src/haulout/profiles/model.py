@@ -6,6 +6,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from haulout.budget.limits import NO_BUDGET, Budget
+from haulout.kinds.notification import EventName
 from haulout.kube.selectors import Selector
 from haulout.profiles.plugin import Check, Need, Notification, Plugin, Schedule, State, Trigger
 
@@ -104,6 +105,15 @@ class Profile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationRule:
+    """Which events of objects are told, and by which notifications."""
+
+    members: tuple[Member[Notification], ...]
+    events: frozenset[EventName] = frozenset(EventName)
+    after: timedelta = timedelta()  # how long something must have been blocked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Configuration:
     """A whole file."""
 
@@ -112,6 +122,7 @@ class Configuration:
     label_filter: tuple[str, ...] = ()
     needs: frozenset[Need] = frozenset()
     budget: Budget = NO_BUDGET  # that profiles share with all others who take nodes out of service
+    notifications: tuple[NotificationRule, ...] = ()  # of objects; those of profiles are in their states
     sections: Mapping[str, Any] = field(default_factory=dict)  # what else the file has, for those who know it
 
     def plugins(self) -> Iterator[Plugin]:
@@ -122,6 +133,8 @@ class Configuration:
         """Yield the same, each with the name of its instance."""
         for profile in self.profiles.values():
             yield from profile.members()
+        for rule in self.notifications:
+            yield from ((member.name, member.plugin) for member in rule.members)
 
 
 def needs_of(profiles: Collection[Profile]) -> frozenset[Need]:

@@ -2,7 +2,8 @@
 
 The data of a node says where a profile stands, and not how it came there. Profiles often go on at once: who dies before
 the first of two transitions is written down would leave no trace of it. So the write of the second carries the first,
-in an annotation of our own, which the next transition that comes later takes off again:
+in an annotation of our own. The next transition that comes later removes it. If there is none, it is removed when the
+node is operational and its history is written:
 
     {"os":[{"to":"maintenance-required","at":"2024-05-01T10:00:00Z"}]}
 

@@ -2,30 +2,33 @@
 
 import logging
 from collections.abc import Callable, Collection, Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
-from haulout.budget.away import Cause
+from haulout.budget.away import PROFILE_PREFIX, Cause
+from haulout.budget.cordon_copies import CordonCopies
 from haulout.budget.limits import Budget
 from haulout.budget.line import Line
 from haulout.budget.room import View
 from haulout.budget.slots import Refused, cause_of
+from haulout.drain import workloads
 from haulout.drain.evictionrequests import Owner
 from haulout.drain.keeper import Drains, Kept
 from haulout.drain.ladder import Rung
 from haulout.drain.machine_rules import honoured
 from haulout.drain.policy import Policy
 from haulout.drain.tallies import Meter
-from haulout.errors import BadRequest, Forbidden, Invalid, NotFound
+from haulout.errors import BadRequest, Conflict, Forbidden, Invalid, KubeError, NotFound
 from haulout.kube.client import Client
 from haulout.kube.ledger import Limit, Slot
 from haulout.kube.objects import Node, Pod, RawObject
-from haulout.kube.patches import merge_patch, node_patch
+from haulout.kube.patches import merge_patch, node_patch, strategic_patch
 from haulout.kube.resources import NODES, Resource
-from haulout.profiles import begun, passed
+from haulout.profiles import begun, node_conditions, passed
 from haulout.profiles.claims import Claims, LimitClaim
 from haulout.profiles.draft import Draft
 from haulout.profiles.instants import later
 from haulout.profiles.machine_request import request
+from haulout.profiles.node_conditions import DrainState
 from haulout.profiles.plugin import (
     DATA_ANNOTATION,
     STATE_LABEL,
@@ -43,7 +46,8 @@ from haulout.profiles.steps import DrainSeen, Refusal, Result, Trace, aggregate
 log = logging.getLogger(__name__)
 
 HYPERVISORS = Resource("kvm.cloud.sap", "v1", "hypervisors", "Hypervisor", namespaced=False, model=RawObject)
-_ANNOTATIONS = (DATA_ANNOTATION, begun.ANNOTATION, passed.ANNOTATION)
+_ANNOTATIONS = (DATA_ANNOTATION, begun.ANNOTATION, passed.ANNOTATION, workloads.ANNOTATION)
+_PUBLISHED_AGAIN_AFTER = timedelta(minutes=1)  # conditions that could not be written
 _GAP = "|"  # between a node and a profile: neither has it in its name
 
 Write = Callable[[Result, str], str]
@@ -70,6 +74,9 @@ class Performer:
         meter: Meter | None = None,
     ) -> None:
         self.writing: set[str] = set()  # the nodes of which a write is under way
+        self.cordon_copies = CordonCopies(
+            client, namespace=namespace, controller="profiles", owns=lambda it: it.startswith(PROFILE_PREFIX)
+        )
         self._client = client
         self._nodes = nodes
         self._write = write
@@ -77,6 +84,8 @@ class Performer:
         self._line = line
         self._claims = Claims(client, namespace=namespace, limits=self._limits)
         self._in_hand: dict[str, dict[tuple[str, str], datetime]] = {}  # by node: leases, and until when they are its
+        self._unpublished: dict[str, datetime] = {}  # by node: when its conditions are to be written again
+        self._publish_problem = ""
         self._drained: dict[str, tuple[str, ...]] = {}  # by node: the profiles that have a drain
         self._drains = Drains(
             client,
@@ -156,16 +165,19 @@ class Performer:
 
     async def write_node(self, result: Result) -> bool:
         """Write the node, if anything about it changes; return whether it does."""
-        change = self.draft_of(result).change()
-        if change is None:
-            return False
-        name = result.draft.node.name
-        self.writing.add(name)
-        try:
-            self._nodes.note(await self._client.patch(NODES, name, node_patch(change)))
-        finally:
-            self.writing.discard(name)
-        return True
+        draft = self.draft_of(result)
+        if (owners := draft.cordon_owners()) is not None:
+            await self.cordon_copies.drop(draft.node, but=owners)
+        change = draft.change()
+        if change is not None:
+            name = draft.node.name
+            self.writing.add(name)
+            try:
+                self._nodes.note(await self._client.patch(NODES, name, node_patch(change)))
+            finally:
+                self.writing.discard(name)
+        await self.cordon_copies.follow(draft.node)
+        return change is not None
 
     def draft_of(self, result: Result) -> Draft:
         """Return the node as it is to be, with the data that says where its profiles stand."""
@@ -235,8 +247,46 @@ class Performer:
         """Return the drains of a node that are over, by profile."""
         return {profile: kept for profile, kept in self._kept(node).items() if kept.outcome is not None}
 
+    async def publish(self, node: Node, result: Result) -> bool:
+        """Have the conditions of a node say how far its drains are; return whether that changed the node.
+
+        No drain depends on it: what cannot be written is tried again after a while.
+        """
+        now, again_at = self._client.clock.now(), self._unpublished.get(node.name)
+        if again_at is not None and now < again_at:
+            return False
+        seen = self.drains_of(node.name)
+        state = DrainState(
+            drains={profile: profile in seen and seen[profile].is_done for profile in result.drains},
+            waiting=result.pending.keys(),
+            away=[
+                name for name, it in result.entries.items() if it.current != State.OPERATIONAL or name in result.pending
+            ],
+        )
+        change = node_conditions.published(node, state, now=now)
+        if change is None:
+            self._unpublished.pop(node.name, None)
+            return False
+        try:
+            self._nodes.note(await self._client.patch(NODES, node.name, strategic_patch(change), subresource="status"))
+        except (Conflict, NotFound):
+            raise
+        except KubeError as error:
+            if self._publish_problem != str(error):
+                log.warning("the conditions of node %s do not tell of its drain: %s", node.name, error)
+                self._publish_problem = str(error)
+            self._unpublished[node.name] = later(now, _PUBLISHED_AGAIN_AFTER)
+            return False
+        self._unpublished.pop(node.name, None)
+        return True
+
+    def publishes_at(self, node: str) -> datetime | None:
+        """Return when the conditions of a node are to be written again, if they could not be."""
+        return self._unpublished.get(node)
+
     async def forget(self, node: str) -> None:
         """Stop what is done for a node."""
+        self._unpublished.pop(node, None)
         self._in_hand.pop(node, None)
         for profile in self._drained.get(node, ()):
             await self._stop(node, profile)

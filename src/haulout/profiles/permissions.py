@@ -10,21 +10,22 @@ the namespace where it is, a Secret by its name, and what nobody configures is n
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from haulout.budget import slots
+from haulout.budget import cordon_copies, slots
 from haulout.drain import permissions as drain
 from haulout.drain.answers import DAEMON_SETS
+from haulout.drain.workloads import KINDS
 from haulout.kinds.notice import MAINTENANCE_NOTICES
 from haulout.kube import leases
 from haulout.kube.access import Permission
 from haulout.kube.resources import LEASES, PODS, Resource
 from haulout.profiles.model import Configuration
 from haulout.profiles.performing import HYPERVISORS
-from haulout.profiles.plugin import Need, Plugin
-from haulout.profiles.workloads import KINDS
+from haulout.profiles.plugin import Need, Plugin, Trigger
 
 _BUDGET = "budget"
 _FOLLOW = ("list", "watch")
 EVENTS = (Permission(("create", "patch"), "events.k8s.io", "events", None, "tell of evicted pods"),)
+CONDITIONS = (Permission(("patch",), "", "nodes/status", None, "set conditions of nodes"),)
 _FOLLOWED: Mapping[Need, tuple[Resource[Any], ...]] = {
     Need.PODS: (PODS,),
     Need.ROOM: (PODS,),
@@ -38,7 +39,13 @@ _FOLLOWED: Mapping[Need, tuple[Resource[Any], ...]] = {
 def permissions(configuration: Configuration, *, namespace: str) -> tuple[Permission, ...]:
     """Return what a configuration needs; the operator lives in `namespace`."""
     needed = wanted(configuration, namespace=namespace)
-    return (*always(), *needed, *_counting(namespace), *(EVENTS if any(map(_drains, needed)) else ()))
+    return (
+        *always(),
+        *needed,
+        *_counting(namespace),
+        *(cordon_copies.permissions(namespace) if _cordons(configuration) else ()),
+        *((*EVENTS, *CONDITIONS) if any(map(_drains, needed)) else ()),
+    )
 
 
 def always() -> tuple[Permission, ...]:
@@ -59,8 +66,10 @@ def usual(*, namespace: str) -> tuple[Permission, ...]:
         *always(),
         *drain.permissions(),
         *EVENTS,
+        *CONDITIONS,
         *_counting(namespace),
         *slots.permissions(namespace),
+        *cordon_copies.permissions(namespace),
         *(each for need in seen for each in _following(need)),
         _following_leases(namespace),
         *leases.permissions(namespace=namespace, why="lead, stagger, keep threads"),
@@ -75,6 +84,11 @@ def _counting(namespace: str) -> tuple[Permission, ...]:
         *(Permission(("get",), it.group, it.plural, None, "tell whose pods move") for it in owners),
         Permission(("get",), "", "pods", namespace, "ask the leader"),
     )
+
+
+def _cordons(configuration: Configuration) -> bool:
+    """Tell whether a plugin may cordon. If the copies cannot be kept no plugin is barred: annotations alone count."""
+    return any(isinstance(plugin, Trigger) and plugin.cordons for _, plugin in configuration.members())
 
 
 def _drains(permission: Permission) -> bool:

@@ -27,8 +27,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from haulout.budget import away
 from haulout.budget.limits import Budget
+from haulout.drain.workloads import Record, Workload
 from haulout.kinds.notice import MaintenanceNotice
+from haulout.kinds.notification import InvolvedObject, ObjectEvent
 from haulout.kube.access import Permission
+from haulout.kube.events import ObjectReference
 from haulout.kube.objects import Lease, Node, RawObject
 from haulout.profiles.fitting import Room
 from haulout.profiles.smtp import Envelope
@@ -150,16 +153,6 @@ class NodeSight:
         return self.node.metadata.labels.get(STATE_LABEL, "")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Workload:
-    """Something that runs pods, some of which were evicted from a node."""
-
-    name: str  # for people: `Deployment shop/cart`
-    wanted: int  # how many pods it should have
-    available: int  # how many of them serve
-    before: int  # how many did when the first of them was evicted
-
-
 class Sights(Protocol):
     """What is known of the cluster; our own writes already count."""
 
@@ -199,6 +192,10 @@ class Sights(Protocol):
         """Return what is announced for a node (`Need.NOTICES`)."""
         ...
 
+    def workloads_on(self, node: str) -> Record:
+        """Return the workloads that have pods on a node, as they are now (`Need.WORKLOADS`)."""
+        ...
+
     def evicted_from(self, node: str) -> Collection[Workload]:
         """Return whose pods were evicted from a node since it was last operational (`Need.WORKLOADS`)."""
         ...
@@ -222,6 +219,8 @@ class Scene:
     sights: Sights
     requeue: timedelta  # how old an answer from outside may be
     in_hand: frozenset[tuple[str, str]] = frozenset()  # leases taken for the node, for a transition still to happen
+    began: datetime | None = None  # when the chain of triggers began, if it has to wait
+    passes: bool = True  # the checks of the transition that has begun pass still
     leads_here: Callable[[Callable[["Check"], bool | None]], bool] = lambda _: False  # see `Profile.leads_to`
 
 
@@ -244,6 +243,11 @@ class Plugin:
     type: ClassVar[str]
     example: ClassVar[str] = ""  # YAML of a `config`
     needs: ClassVar[frozenset[Need]] = frozenset()
+
+    @property
+    def compares_workloads(self) -> bool:
+        """Whether it asks who was evicted: then nodes carry a record of the workloads that they had."""
+        return False
 
     def lease_namespaces(self) -> tuple[str, ...]:
         """Return where the leases are that it looks at (`Need.LEASES`)."""
@@ -397,14 +401,41 @@ class ReplaceMachine:
     surge: bool | None = None  # another Machine first; None: as is usual here
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wait:
+    """Let the chain wait, until `until` at most; a change of `topics` wakes the node before."""
+
+    reason: str
+    until: datetime
+    topics: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Warn:
+    """Tell people of something by an event about the node, and go on."""
+
+    reason: str
+    note: str
+
+
 Elsewhere = PatchHypervisor | ReplaceMachine
-Effect = SetLabel | SetAnnotation | SetFinalizer | Cordon | Uncordon | Drain | Elsewhere
+Effect = SetLabel | SetAnnotation | SetFinalizer | Cordon | Uncordon | Drain | Wait | Warn | Elsewhere
 
 
 class Trigger(Plugin):
     """Does something on the way into a state, or in it."""
 
     __slots__ = ()
+
+    @property
+    def cordons(self) -> bool:
+        """Whether it may cordon a node: then a copy of the cordon's mark is kept."""
+        return False
+
+    @property
+    def only_waits(self) -> bool:
+        """Whether it does nothing else than to wait, and not for ever: then it is not barred without permissions."""
+        return False
 
     def effects(self, scene: Scene) -> tuple[Effect, ...]:
         """Return what is to be done, in order; doing it again must do no harm."""
@@ -476,7 +507,7 @@ class Message:
     """What a notification is about: what its templates can use."""
 
     raw: RawObject  # the node
-    state: State
+    state: str  # of a profile or, of an object, what has become of it
     profile: str
     is_in_maintenance: bool
     last_transition: datetime | None
@@ -485,6 +516,21 @@ class Message:
     last: str
     now: datetime
     client: Any  # of the cluster, for those that keep a lease
+    event: ObjectEvent | None = None  # what happened to an object; None: it is about a profile's state
+    involved: InvolvedObject | None = None
+    regarding: ObjectReference | None = None
+
+    @property
+    def node(self) -> str:
+        """The name of the node."""
+        return str(self.raw.get("metadata", {}).get("name", ""))
+
+    @property
+    def text(self) -> str:
+        """The message in a sentence."""
+        if self.event is not None:
+            return self.event.message
+        return f"node {self.node} is now {self.state} by profile {self.profile}"
 
 
 @dataclass(frozen=True, slots=True)

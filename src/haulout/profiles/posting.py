@@ -59,7 +59,7 @@ class Posted:
     @property
     def node(self) -> str:
         """The name of the node that the message is about."""
-        return _node_of(self.message)
+        return self.message.node
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class Poster:
         if self.waiting >= self._most_waiting:
             self._report(item, Fate.LOST, f"{self._most_waiting} notifications wait to be sent, and no more may")
             return
-        line = (instance, _node_of(message))
+        line = (instance, message.node)
         if line in self._lines:
             self._lines[line].append(item)
             return
@@ -203,10 +203,6 @@ class Poster:
         for items in lines.values():
             for item in items:
                 self._report(item, Fate.LOST, problem)
-
-
-def _node_of(message: Message) -> str:
-    return str(message.raw.get("metadata", {}).get("name", ""))
 
 
 def _where(error: Exception) -> str:

@@ -117,6 +117,7 @@ class Reading:
             return None
         values = self._values(cls, entries, key)
         if len(self.errors) > known:
+            self._ask_about_the_rest(cls, values, key, known)
             return None
         try:
             instance = cls(**{name: found for name, found in values.items() if found is not MISSING})
@@ -159,6 +160,22 @@ class Reading:
                 self.warn(path(key, name), problem)
         for name, problem in files.broken(instance) if self._opens_files else ():
             self.warn(path(key, name), f"{problem}; until that is mended nothing passes that needs the file")
+
+    def _ask_about_the_rest(self, cls: type, values: Dictionary[str, Any], key: str, known: int) -> None:
+        """Note what else is wrong with an instance that cannot be built, so that one look tells all of it.
+
+        Defaults stand for the options that are wrong; what `problems` says about these is not noted again. A required
+        option has no default, so nothing more is asked if it is anything but a text.
+        """
+        told = [it.key or "" for it in self.errors[known:]]
+        wrong = [it for it in options_of(cls) if any(_is_at(path(key, it.key), each) for each in told)]
+        if any(it.default is MISSING and it.type is not str for it in wrong):
+            return
+        defaults = {it.field: "" if it.default is MISSING else it.default for it in wrong}
+        found = {name: value for name, value in values.items() if value is not MISSING}
+        for name, problem in _told(cls(**(found | defaults)), "problems"):
+            if not any(_is_at(path(key, it.key), path(key, name)) for it in wrong):
+                self.wrong(path(key, name), problem)
 
     def _option(self, option: Option, entries: Entries, options: tuple[Option, ...], key: str) -> Any:
         if option.kind is REST:
@@ -297,6 +314,8 @@ class Reading:
         except Misfit as error:
             self.wrong(key, f"expected {error}, found {single.found}")
             return _WRONG
+        if kind is timedelta and found and not single.dynamic and isinstance(single.value, int | float):
+            self.warn(key, f"found {single.written} without a unit, which means seconds: write {single.written}s if so")
         if option.required and kind is not bool and not found:
             self.wrong(key, f"expected {_expected(option)} other than zero, found {single.found}")
             return _WRONG
@@ -366,6 +385,11 @@ class Reading:
 
     def _complaint(self, key: str, problem: str) -> ConfigError:
         return ConfigError(problem, file=self._file, line=self.line_of(key), key=key or None)
+
+
+def _is_at(key: str, inner: str) -> bool:
+    """Tell whether `inner` is `key`, or a key inside of it."""
+    return inner == key or inner.startswith((f"{key}.", f"{key}["))
 
 
 def _told(instance: Any, hook: str) -> Iterator[tuple[str, str]]:

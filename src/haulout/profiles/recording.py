@@ -8,12 +8,13 @@ follows another before that is written down carries it (`haulout.profiles.passed
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from haulout.core.clock import Clock
 from haulout.drain.keeper import Kept
 from haulout.history.holding import facts
-from haulout.history.keeper import History
+from haulout.history.interface import History
+from haulout.history.keeper import GATHERED_FOR
 from haulout.history.record import COMPLETED, Entry, Note
 from haulout.kube.objects import Node
 from haulout.profiles import begun, passed
@@ -22,6 +23,8 @@ from haulout.profiles.plugin import NodeSight, State
 from haulout.profiles.steps import ProfileReport, Result, TransitionReport
 
 _PREFIX = "profile/"
+_SOON_WRITTEN = 2 * GATHERED_FOR
+_IN_TROUBLE = timedelta(minutes=1)  # the history cannot be written for now
 
 
 class Recorder:
@@ -46,13 +49,25 @@ class Recorder:
         self._carry(name, stands)
 
     def carried(self, sight: NodeSight, result: Result) -> Result:
-        """Return a step whose write, if it is a transition, carries those that may not be written down yet."""
-        if not any(it.next != it.state for it in result.reports):
+        """Return a step whose write, if it is a transition, carries those that may not be written down yet.
+
+        The annotation of an operational node is removed as soon as all is written down. On other nodes, the next
+        transition removes it with its own write.
+        """
+        is_moving = any(it.next != it.state for it in result.reports)
+        waits = self._history.waits(sight.node.name)
+        if not is_moving and (waits or not _is_over(sight, result)):
             return result
-        if not self._history.waits(sight.node.name):
+        if not waits:
             self._unwritten.pop(sight.node.name, None)
         carried = passed.write(self._unwritten.get(sight.node.name, {}))
         return replace(result, draft=result.draft.annotated({passed.ANNOTATION: carried}))
+
+    def clears_at(self, sight: NodeSight, result: Result) -> datetime | None:
+        """Return when to look whether the annotation of an operational node can be removed; None if it has none."""
+        if not _is_over(sight, result):
+            return None
+        return self._clock.now() + (_IN_TROUBLE if any(self._history.troubles()) else _SOON_WRITTEN)
 
     def waits(self, node: str) -> bool:
         """Tell whether something that happened to a node is not written down yet."""
@@ -96,6 +111,12 @@ class Recorder:
             self._told[node.name, profile] = started
             if kept.outcome is not None and kept.outcome.progress.total:  # there was nothing to do on an empty node
                 yield drained(profile, kept, now=self._clock.now())
+
+
+def _is_over(sight: NodeSight, result: Result) -> bool:
+    """Tell whether a node carries states that its profiles passed, and all of them are operational again."""
+    is_operational = result.state is State.OPERATIONAL and not result.pending
+    return is_operational and passed.ANNOTATION in sight.node.metadata.annotations
 
 
 def claims(sight: NodeSight) -> Iterator[Note]:

@@ -59,7 +59,10 @@ def _warn_of_unused(configuration: Configuration, places: Places, reading: Readi
     states = [state for profile in configuration.profiles.values() for state in profile.states.values()]
     used = {
         "check": {member.name for state in states for way in state.transitions for member in way.check.members},
-        "notify": {member.name for state in states for member in state.notify},
+        "notify": {
+            *(member.name for state in states for member in state.notify),
+            *(member.name for rule in configuration.notifications for member in rule.members),
+        },
         "trigger": {member.name for state in states for chain in _triggers(state) for member in chain},
     }
     for (family, name), key in places.keys.items():

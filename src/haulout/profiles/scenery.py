@@ -3,10 +3,12 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
+from haulout.drain.workloads import Record, Workload
 from haulout.kinds.notice import MaintenanceNotice
 from haulout.kube.objects import Lease, RawObject
+from haulout.profiles import workloads
 from haulout.profiles.fitting import Room
-from haulout.profiles.plugin import Answer, NodeSight, Question, Sights, State, Workload
+from haulout.profiles.plugin import Answer, NodeSight, Question, Sights, State
 from haulout.profiles.sights import NodeSights
 
 if TYPE_CHECKING:  # it makes them
@@ -59,10 +61,14 @@ class Scenery(Sights):
         """Return what is announced for a node; nothing in a cluster that does not know of notices."""
         return self._around.notices(node, asked_by=self._node)
 
+    def workloads_on(self, node: str) -> Record:
+        """Return the workloads that have pods on a node, as they are now."""
+        return workloads.recorded(self.pods_on(node), self._around.finding_workloads(asked_by=self._node))
+
     def evicted_from(self, node: str) -> Collection[Workload]:
-        """Return whose pods were evicted from a node, as far as this process has seen it."""
-        evictions = self._around.evictions(asked_by=self._node)
-        return tuple(evictions.evicted(node, self._around.pods(node, asked_by=self._node)))
+        """Return whose pods were evicted from a node."""
+        find = self._around.finding_workloads(asked_by=self._node)
+        return workloads.evicted(self._nodes.find(node), self.pods_on(node), find)
 
     def answer(self, question: Question) -> Answer | None:
         """Return the answer to a question; None: it was not asked yet, and is from now on."""

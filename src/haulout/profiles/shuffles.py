@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from haulout.drain.answers import DAEMON_SETS
 from haulout.drain.pods import on_node
+from haulout.drain.workloads import KINDS
 from haulout.errors import KubeError, NotFound
 from haulout.kube.client import Client
 from haulout.kube.objects import Object
@@ -28,7 +29,6 @@ from haulout.profiles import begun
 from haulout.profiles.plugin import NodeSight, State
 from haulout.profiles.steps import Result
 from haulout.profiles.tallies import Moved, Owner, Tallies, moved
-from haulout.profiles.workloads import KINDS
 
 log = logging.getLogger(__name__)
 

@@ -7,6 +7,7 @@
    and the data that says where each profile stands. Either all of it is there, or none.
 4. What people are told is told: events, and notifications, which the data already says were sent: none is sent twice.
    What happened is noted in the history, which a successor completes from the data.
+5. Drains begin or end, and the conditions of the node say so, which a successor completes as well.
 
 Steps that take something are made one at a time, each on what the one before it wrote. All others run side by side.
 """
@@ -87,6 +88,7 @@ class Stepper:
 
     async def go_on(self, sight: NodeSight, configuration: Configuration) -> tuple[Result, bool]:
         """Take one step; return what it was, and whether it changed the node."""
+        await self._performer.cordon_copies.load(lambda: (it.node for it in self._nodes.all()))
         result = self._step(self._subject(sight, configuration), configuration)
         if not result.claims and not result.elsewhere:
             return result, await self._perform(sight, result)
@@ -148,6 +150,7 @@ class Stepper:
             requeue=configuration.requeue,
             now=self._clock.now(),
             budget=self._performer.budget(configuration.budget),
+            cordon_copy=self._performer.cordon_copies.of(node),
             logs_details=node.metadata.labels.get(LOG_DETAILS_LABEL) == "true",
             is_recorded=not self._recorder.waits(node.name),
             slowed=self._pace.slowed(node.name, self._clock.now()),
@@ -159,6 +162,8 @@ class Stepper:
             self._performer.use_up(sight.node.name)
         if wrote and result.tampering:
             self._teller.restores(sight.node, result.tampering)
+        for warning in result.warnings if wrote else ():
+            self._teller.warns(sight.node, warning)
         for report in result.reports:
             self._teller.tell(sight.node, report)
             self._pace.note(sight.node.name, report, self._clock.now())
@@ -170,9 +175,12 @@ class Stepper:
         if result.drains:
             await self._shuffles.seen(sight.node.name)
         await self._performer.see_to_drains(sight.node, result.drains)
-        if _has_left(sight, result) and (left := self._nodes.find(sight.node.name)):
+        left = self._nodes.find(sight.node.name)
+        if left is None or left.uid != sight.node.uid:
+            return wrote
+        if _has_left(sight, result):
             await self._performer.give_back(left)
-        return wrote
+        return await self._performer.publish(left, result) or wrote
 
 
 def _has_left(sight: NodeSight, result: Result) -> bool:

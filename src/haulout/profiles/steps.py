@@ -6,11 +6,12 @@ from datetime import datetime, timedelta
 from enum import Enum, auto
 
 from haulout.budget.room import View
+from haulout.drain.cordon import Cordon
 from haulout.drain.policy import Policy
 from haulout.kube.objects import Node
 from haulout.profiles.begun import Begun
 from haulout.profiles.draft import Draft
-from haulout.profiles.plugin import Claim, Elsewhere, Entry, Sights, State, Verdict
+from haulout.profiles.plugin import Claim, Elsewhere, Entry, Sights, State, Verdict, Warn
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +49,7 @@ class Subject:
     now: datetime
     logs_details: bool = False
     budget: View | None = None  # that profiles share with others; None: there is none
+    cordon_copy: Cordon | None = None  # of the mark on the node, kept outside the node
     is_recorded: bool = True  # what happened to it is in its history, if there is one
 
 
@@ -124,6 +126,7 @@ class Result:
     topics: frozenset[str] = frozenset()
     attached: tuple[str, ...] = ()  # the profiles that the node has, in order; also those that are not configured
     trace: Trace = Trace.KEPT
+    warnings: tuple[Warn, ...] = ()  # what plugins tell people of
     tampering: str = ""  # what somebody has done to our mark on the node, which is written again
     beside: tuple[str, ...] = ()  # where profiles stand that others see to
 

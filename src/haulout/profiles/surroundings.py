@@ -16,28 +16,30 @@ from datetime import timedelta
 from functools import partial
 from typing import Any, Protocol
 
+from haulout.drain import workloads
 from haulout.drain.answers import DAEMON_SETS
+from haulout.drain.workloads import KINDS, Find, Reference, Scaled, UnreadableRecord
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
 from haulout.kube.follow import Selection
-from haulout.kube.objects import Lease, object_key
+from haulout.kube.objects import Lease, Node, object_key
 from haulout.kube.resources import LEASES, PODS
-from haulout.profiles import begun, topics
+from haulout.kube.sources import NotKnown, Sources
+from haulout.profiles import topics
 from haulout.profiles.answers import Answers
 from haulout.profiles.fitting import Room, room_beside
 from haulout.profiles.mailroom import Mailroom
 from haulout.profiles.model import Configuration
 from haulout.profiles.performing import HYPERVISORS
-from haulout.profiles.plugin import Need, NodeSight, Outside, Sights, State
+from haulout.profiles.plugin import Need, NodeSight, Outside, Sights
 from haulout.profiles.podrows import DaemonSetFields, PodFields, PodRow, RawRow, daemon_set_row, pod_rows, raw_row
 from haulout.profiles.scenery import Aside, Scenery
 from haulout.profiles.sights import NodeSights
-from haulout.profiles.sources import NotKnown, Sources
 from haulout.profiles.steps import Sending
 from haulout.profiles.telling import Teller
 from haulout.profiles.throttled import Throttled
-from haulout.profiles.workloads import KINDS, Evictions, Reference, Scaled
+from haulout.profiles.workloads import Interest
 
 BY_NODE = "node"
 _CAPACITY_TOLD_EVERY = timedelta(seconds=5)
@@ -97,7 +99,7 @@ class Surroundings:
             clock=client.clock,
             every=_CAPACITY_TOLD_EVERY,
         )
-        self._evictions = Evictions(find=self._workload, tell=controller.note_topics)
+        self._interest = Interest(controller.note_topics)
         self._mailroom = Mailroom(client, outside, teller=controller.teller)
         self.answers = Answers(
             outside,
@@ -131,7 +133,7 @@ class Surroundings:
         self._sources.want(dict.fromkeys(_needed(configuration)))
         self.answers.allow_age(configuration.requeue)
         if Need.WORKLOADS not in configuration.needs:
-            self._evictions.clear()
+            self._interest.clear()
         self._rooms.clear()
 
     def asks_every(self, node: str) -> timedelta | None:
@@ -143,7 +145,7 @@ class Surroundings:
         self._nodes = nodes
         self.answers.begin(node)
         self._refused.pop(node, None)
-        self._see_to_evictions(nodes.get(node))
+        self._note_interest(node, nodes.find(node))
         return Scenery(node, nodes, self)
 
     def aside(self, nodes: NodeSights) -> Sights:
@@ -209,11 +211,11 @@ class Surroundings:
         self._rooms[node.name] = node, room
         return room
 
-    def evictions(self, *, asked_by: str) -> Evictions:
-        """Return what is known of workloads that were evicted."""
+    def finding_workloads(self, *, asked_by: str) -> Find:
+        """Return what finds workloads, which are all known by then. Raises `NotKnown`."""
         for source in _WORKLOADS.values():
             self.cache(source, asked_by=asked_by)
-        return self._evictions
+        return self._workload
 
     # What is followed
 
@@ -241,7 +243,7 @@ class Surroundings:
         for kind, known in _WORKLOADS.items():
             if source == known:
                 scaled: Cache[Scaled] = Cache(client, Selection(KINDS[kind]), row=as_is)
-                return self._told(scaled, partial(self._evictions.note_workload, kind=kind))
+                return self._told(scaled, partial(self._interest.note_workload, kind=kind))
         leases: Cache[Lease] = Cache(client, Selection(LEASES, namespace=source.namespace), row=as_is)
         return self._told(leases, self._note_lease)
 
@@ -261,7 +263,6 @@ class Surroundings:
         if came_or_went and any(it.asking.prefers_operational for it in rows):
             found.add(topics.PREFERRING)
         self._controller.note_topics(frozenset(found))
-        self._evictions.note_pod(old, new)
         if _taken(old) != _taken(new):
             self._tell_capacity()
 
@@ -282,19 +283,14 @@ class Surroundings:
 
     # What else is kept
 
-    def _see_to_evictions(self, sight: NodeSight | None) -> None:
-        """Note what is on a node when it stops being operational, and forget it when it is operational again."""
-        if sight is None or self._configuration is None or Need.WORKLOADS not in self._configuration.needs:
-            return
-        node = sight.node
-        if sight.state in ("", State.OPERATIONAL) and begun.ANNOTATION not in node.metadata.annotations:
-            self._evictions.end(node.name)
+    def _note_interest(self, name: str, node: Node | None) -> None:
+        """Take note of the workloads that a node waits for, by the record on it."""
+        if self._configuration is None or Need.WORKLOADS not in self._configuration.needs:
             return
         try:
-            evictions = self.evictions(asked_by=node.name)
-            evictions.begin(node.name, self.pods(node.name, asked_by=node.name))
-        except NotKnown:
-            return  # the node is looked at again when it is known
+            self._interest.note_node(name, None if node is None else workloads.read(node))
+        except UnreadableRecord:  # the check says so, and any change of the node wakes it
+            self._interest.note_node(name, None)
 
     def _workload(self, reference: Reference) -> Scaled | None:
         cache = self._sources.get(_WORKLOADS[reference.kind])

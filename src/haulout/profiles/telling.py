@@ -16,7 +16,7 @@ from haulout.kube.admission import shown_reason
 from haulout.kube.events import EventRecorder, EventType, reference
 from haulout.kube.objects import Node, Pod
 from haulout.kube.resources import NODES
-from haulout.profiles.plugin import State
+from haulout.profiles.plugin import State, Warn
 from haulout.profiles.steps import ProfileReport
 from haulout.profiles.tallies import Tallies
 
@@ -147,6 +147,11 @@ class Teller:
         note = f"the node was changed during its maintenance: {tampering}, and is written again"
         self._record(node, "Warning", "CordonRestored", note)
         log.warning("node %s: %s", node.name, note, extra={"node": node.name})
+
+    def warns(self, node: Node, warning: Warn) -> None:
+        """Tell what a plugin wants to be told."""
+        self._record(node, "Warning", warning.reason, warning.note)
+        log.warning("node %s: %s", node.name, warning.note, extra={"node": node.name})
 
     def leaves(self, node: Node, pod: Pod, rung: Rung) -> None:
         """Tell that a pod is made to leave a node."""

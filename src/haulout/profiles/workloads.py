@@ -1,127 +1,44 @@
-"""Whose pods were evicted from a node, and whether these workloads have recovered.
+"""What checks see of the workloads on a node, and who is woken when one of them changes.
 
-When a node stops being operational, or a transition of it has begun, nothing has been evicted yet: it is noted then
-which pods are on it, which workloads they belong to, and how many pods of these are available. Whoever has lost one of
-the noted pods was evicted. This ends when the node is operational again.
-
-It is memory: a process that starts while a node is in maintenance notes what is there then, and does not know of the
-pods that have left before.
+How they were before a node was drained stands on the node (`haulout.drain.workloads`), from the write on that cordons
+it. Here is only which nodes wait for which workloads.
 """
 
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterable, Mapping
 
-from haulout.kube.objects import Base, Object, OwnerReference, RawObject
-from haulout.kube.resources import Resource
+from haulout.drain import workloads
+from haulout.drain.workloads import Controlled, Find, Record, Reference, Scaled, Workload
+from haulout.kube.objects import Node, RawObject
 from haulout.profiles import topics
-from haulout.profiles.plugin import Workload
-from haulout.profiles.podrows import PodRow
 
 
-class _Spec(Base, frozen=True):
-    replicas: int = 1
+class Interest:
+    """Which nodes wait for which workloads; `tell` hears topics."""
 
-
-class _Status(Base, frozen=True):
-    available_replicas: int = 0
-
-
-class Scaled(Object, frozen=True):
-    """Something that runs a number of pods."""
-
-    spec: _Spec = _Spec()
-    status: _Status = _Status()
-
-
-class Reference(NamedTuple):
-    """A workload, by its kind and its key."""
-
-    kind: str
-    key: str
-
-    def __str__(self) -> str:
-        """Return it for people: `Deployment shop/cart`."""
-        return f"{self.kind} {self.key}"
-
-
-DEPLOYMENT, REPLICA_SET, STATEFUL_SET = "Deployment", "ReplicaSet", "StatefulSet"
-KINDS = {
-    DEPLOYMENT: Resource("apps", "v1", "deployments", DEPLOYMENT, namespaced=True, model=Scaled),
-    REPLICA_SET: Resource("apps", "v1", "replicasets", REPLICA_SET, namespaced=True, model=Scaled),
-    STATEFUL_SET: Resource("apps", "v1", "statefulsets", STATEFUL_SET, namespaced=True, model=Scaled),
-}
-
-Find = Callable[[Reference], Scaled | None]
-
-
-@dataclass(frozen=True, slots=True)
-class _Record:
-    """What was on a node before anything was evicted."""
-
-    pods: dict[str, Reference]  # by uid
-    before: dict[Reference, int]  # how many pods of a workload were available
-
-
-class Evictions:
-    """What is known of the nodes that are not operational; `find` finds a workload, `tell` hears topics."""
-
-    def __init__(self, *, find: Find, tell: Callable[[frozenset[str]], object]) -> None:
-        self._find = find
+    def __init__(self, tell: Callable[[frozenset[str]], object]) -> None:
         self._tell = tell
-        self._records: dict[str, _Record] = {}
-        self._nodes: dict[Reference, dict[str, None]] = {}  # which records have a workload
+        self._workloads: dict[str, tuple[Reference, ...]] = {}  # by node
+        self._nodes: dict[Reference, dict[str, None]] = {}
 
-    def begin(self, node: str, pods: Iterable[PodRow]) -> None:
-        """Note what is on a node that is not operational any more, unless it has been noted."""
-        if node in self._records:
+    def note_node(self, node: str, record: Record | None) -> None:
+        """Take note of the workloads that a node waits for; None: for none."""
+        wanted = () if record is None else tuple(it.reference for it in record.workloads)
+        known = self._workloads.get(node, ())
+        if wanted == known:
             return
-        found = {it.uid: owner for it in pods if (owner := self._workload_of(it)) is not None}
-        before = {it: scaled.status.available_replicas for it in found.values() if (scaled := self._find(it))}
-        self._records[node] = _Record(found, before)
-        for reference in before:
-            self._nodes.setdefault(reference, {})[node] = None
-
-    def end(self, node: str) -> None:
-        """Forget what was on a node that is operational."""
-        record = self._records.pop(node, None)
-        for reference in () if record is None else record.before:
+        for reference in known:
             self._nodes[reference].pop(node, None)
             if not self._nodes[reference]:
                 del self._nodes[reference]
-
-    def clear(self) -> None:
-        """Forget all."""
-        self._records.clear()
-        self._nodes.clear()
-
-    def evicted(self, node: str, pods: Iterable[PodRow]) -> Iterator[Workload]:
-        """Yield the workloads that have lost a pod on a node; `pods` are those on it now."""
-        record = self._records.get(node)
-        if record is None:
-            return
-        there = {it.uid for it in pods if not it.is_leaving}
-        gone = dict.fromkeys(reference for uid, reference in record.pods.items() if uid not in there)
-        for reference in gone:
-            scaled = self._find(reference)
-            if scaled is not None and reference in record.before:
-                yield Workload(
-                    name=str(reference),
-                    wanted=scaled.spec.replicas,
-                    available=scaled.status.available_replicas,
-                    before=record.before[reference],
-                )
-
-    def note_pod(self, old: PodRow | None, new: PodRow | None) -> None:
-        """Tell if a pod that was noted has left, or is about to."""
-        if old is None or (new is not None and not new.is_leaving):
-            return
-        record = self._records.get(old.node)
-        if record is not None and old.uid in record.pods:
-            self._tell(frozenset({topics.evicted(old.node)}))
+        for reference in wanted:
+            self._nodes.setdefault(reference, {})[node] = None
+        if wanted:
+            self._workloads[node] = wanted
+        else:
+            self._workloads.pop(node, None)
 
     def note_workload(self, old: Scaled | None, new: Scaled | None, *, kind: str) -> None:
-        """Tell if a workload changed that was noted."""
+        """Tell if a workload changed that a node waits for."""
         seen = new or old
         if seen is None or (old is not None and new is not None and (old.spec, old.status) == (new.spec, new.status)):
             return
@@ -129,25 +46,37 @@ class Evictions:
         if nodes:
             self._tell(frozenset(map(topics.evicted, nodes)))
 
-    def _workload_of(self, pod: PodRow) -> Reference | None:
-        """Return what a pod belongs to: that of its owners which somebody wrote, or the nearest that is known."""
-        namespace = pod.raw["metadata"]["namespace"]
-        owner = _controller(pod.raw, namespace)
-        if owner is None or owner.kind not in KINDS:
-            return None
-        scaled = self._find(owner) if owner.kind == REPLICA_SET else None
-        for above in () if scaled is None else scaled.metadata.owner_references:
-            if above.controller and above.kind == DEPLOYMENT:
-                return _reference(above, namespace)
-        return owner
+    def clear(self) -> None:
+        """Forget all."""
+        self._workloads.clear()
+        self._nodes.clear()
 
 
-def _controller(pod: RawObject, namespace: str) -> Reference | None:
-    for owner in pod["metadata"].get("ownerReferences", ()):
+def recorded(pods: Iterable[RawObject], find: Find) -> Record:
+    """Return the workloads of the pods on a node, as they are now."""
+    return workloads.record(map(_controlled, pods), find)
+
+
+def evicted(node: Node | None, pods: Iterable[RawObject], find: Find) -> Collection[Workload]:
+    """Return the workloads that have lost a pod on a node since it was cordoned; `pods` are those on it now.
+
+    Raises `UnreadableRecord`.
+    """
+    before = None if node is None else workloads.read(node)
+    if before is None:
+        return ()
+    there = [str(it["metadata"].get("uid", "")) for it in pods if "deletionTimestamp" not in it["metadata"]]
+    return tuple(workloads.evicted_of(before, present=there, find=find))
+
+
+def _controlled(pod: RawObject) -> Controlled:
+    metadata: Mapping[str, object] = pod["metadata"]
+    return Controlled(str(metadata.get("uid", "")), _controller(pod))
+
+
+def _controller(pod: RawObject) -> Reference | None:
+    metadata = pod["metadata"]
+    for owner in metadata.get("ownerReferences") or ():
         if owner.get("controller"):
-            return Reference(owner["kind"], f"{namespace}/{owner['name']}")
+            return Reference(owner["kind"], f"{metadata['namespace']}/{owner['name']}")
     return None
-
-
-def _reference(owner: OwnerReference, namespace: str) -> Reference:
-    return Reference(owner.kind, f"{namespace}/{owner.name}")

@@ -10,6 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from haulout.drain.workloads import Workload
 from haulout.errors import ConfigErrors
 from haulout.kube.objects import Node
 from haulout.profiles import begun, data
@@ -24,7 +25,6 @@ from haulout.profiles.plugin import (
     NodeSight,
     Question,
     State,
-    Workload,
 )
 from haulout.profiles.plugins.checks.kubernikus_count import PoolSizes
 from haulout.profiles.plugins.checks.prometheus_instant import Result as Samples
@@ -88,6 +88,7 @@ TRIGGERS = {
     "alterAnnotation": _config(key=st.sampled_from((*KEYS, DATA_ANNOTATION)), value=values, remove=st.booleans()),
     "alterFinalizer": _config(key=st.just("example.com/f"), remove=st.booleans()),
     "alterHypervisor": _config(reboot=st.booleans()),
+    "awaitRecovery": _config(timeout=durations),
     "replaceMachine": _config(required=st.booleans(), surge=st.booleans()),
     "eviction": _config(
         action=st.sampled_from(("cordon", "uncordon", "drain")), forceEviction=st.booleans(), evictionTimeout=durations

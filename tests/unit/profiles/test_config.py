@@ -74,6 +74,12 @@ def warnings(text: str) -> list[str]:
     return [str(each) for each in load(text).warnings]
 
 
+def test_notices_are_followed_if_one_of_several_profiles_goes_by_them() -> None:
+    without = "intervals: {requeue: 30s}\nprofiles:\n- {name: by-label}\n"
+    assert load(without).configuration.needs == frozenset()
+    assert load(f"{without}- {{name: by-notice, onNotice: true}}\n").configuration.needs == {Need.NOTICES}
+
+
 def test_a_file_becomes_a_configuration() -> None:
     """P22: an unquoted 11:00 stays one."""
     found = load(WHOLE)

@@ -30,8 +30,7 @@ profiles:
 """
 
 
-def found(first: str, second: str, back: str, cancelled: str = "over") -> list[tuple[str, str]]:
-    text = FILE
+def found(first: str, second: str, back: str, cancelled: str = "over", *, text: str = FILE) -> list[tuple[str, str]]:
     for name, chain in {"FIRST": first, "SECOND": second, "BACK": back, "CANCELLED": cancelled}.items():
         text = text.replace(f"check: {name},", f'check: "{chain}",')
     return [(it.state, it.why.partition(" it passes")[0]) for it in contradictions(loaded(text).profiles["os"])]
@@ -75,6 +74,11 @@ def test_calling_off_before_maintenance_can_contradict_too() -> None:
     assert found("soon", "near", "over", cancelled="!near") == [
         ("maintenance-required", "168h before a maintenance (Reboot)")
     ]
+
+
+def test_a_transition_that_stays_in_its_state_is_no_contradiction() -> None:
+    stays = FILE.replace("check: BACK, next: operational", "check: BACK, next: in-maintenance")
+    assert found("due", "due", "!near", text=stays) == []
 
 
 def test_a_check_of_the_file_tells_where() -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from haulout.budget.cordon_copies import CONFIG_MAP
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
@@ -360,6 +361,19 @@ async def test_a_node_that_goes_or_is_another_while_it_is_written_is_not_lost(cl
         cluster.api.put(a_node("n2"))
         await cluster.eventually(lambda: state(cluster, "n2"), becomes=OPERATIONAL)
         await cluster.eventually(lambda: controllers[0].info.get("n1"), becomes=None)
+
+
+async def test_a_cordoned_node_that_is_deleted_leaves_no_copy_of_its_mark(clock: Clock) -> None:
+    def copies(cluster: SandboxCluster) -> list[str]:
+        found = cluster.all("configmaps").get(f"{HOME}/{CONFIG_MAP}", {})
+        return list(found.get("data") or ())
+
+    async with a_still_cluster(clock, "n1", "n2") as cluster:
+        await label(cluster, "n1", on("drained"))
+        uid = cluster.get("nodes", "n1")["metadata"]["uid"]
+        await cluster.eventually(lambda: copies(cluster), becomes=[f"{uid}.profiles"])
+        cluster.api.remove("nodes", "n1")
+        await cluster.eventually(lambda: copies(cluster), becomes=[])
 
 
 async def test_the_cost_of_a_label_does_not_grow_with_the_number_of_nodes(

@@ -115,6 +115,12 @@ def test_why_nothing_fits_is_told_in_numbers() -> None:
     assert fit(wants, []).homeless == {"shop/p": "there is no other node that takes pods"}
 
 
+def test_a_node_takes_as_many_pods_as_it_has_places() -> None:
+    found = fit([want_of(a_pod(name)) for name in ("a", "b", "c")], [room(has={"pods": "2"})])
+    assert found.places == {"a": "n1", "b": "n1"}
+    assert found.homeless == {"c": "it has no place for another pod (1 of 1 nodes)"}
+
+
 def test_the_largest_goes_first() -> None:
     """In the order of their names, the small ones would take the place of the large one."""
     rooms = [room("n1", has={"cpu": "2", "pods": "9"}), room("n2", has={"cpu": "3", "pods": "9"})]

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 
+from haulout.budget.away import is_in_maintenance
 from haulout.profiles.begun import ANNOTATION as BEGUN
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, Entry, State
 from haulout.profiles.steps import Refusal, Sending, aggregate
@@ -466,6 +467,65 @@ def test_a_file_that_is_edited_while_a_transition_is_under_way(edited: str, end:
     assert BEGUN not in walk.node.metadata.annotations
 
 
+def on_the_way(*, calls_off: bool) -> Walk:
+    """Return a node of two profiles: `p` drains it for its maintenance, and `q` may not enter maintenance meanwhile.
+
+    If `p` goes by notices, `calls_off`, it may turn back though it has begun.
+    """
+    turns_back = "{check: turn && c3, next: operational, trigger: t3}"
+    first = required("p", turns_back, "{check: c2, next: in-maintenance, trigger: drain}")
+    if calls_off:
+        first = first.replace("- name: p\n", "- name: p\n  onNotice: true\n")
+    second = required("q", "{check: c2 && room, next: in-maintenance}")
+    walk = a_walk(first + second, "p", "q", annotations={"c1": "yes", "c2": "yes"})
+    list(walk.steps(3))
+    assert is_in_maintenance(walk.node), "as budgets see it"
+    assert walk.states() == {"p": REQUIRED, "q": REQUIRED}
+    if not calls_off:  # the transition that has begun is removed from the file
+        walk.edit(PLUGINS + required("p", turns_back) + second)
+    return walk
+
+
+@pytest.mark.parametrize("calls_off", [False, True], ids=["edited", "called off"])
+def test_a_transition_that_is_given_up_lets_the_next_one_take_what_it_needs(*, calls_off: bool) -> None:
+    walk = on_the_way(calls_off=calls_off)
+    walk.annotate(c3="yes")
+    result = walk.step()
+    assert walk.state("p") == OPERATIONAL
+    assert [(name, type(it).__name__) for name, it in result.claims if name == "p"] == [("p", "LeaseClaim")]
+    assert walk.labels["t3"] == "1"
+
+
+@pytest.mark.parametrize("calls_off", [False, True], ids=["edited", "called off"])
+def test_a_transition_that_is_given_up_makes_way_for_another_profile_in_the_same_step(*, calls_off: bool) -> None:
+    walk = on_the_way(calls_off=calls_off)
+    walk.annotate(c3="yes")
+    result = walk.step()
+    assert walk.states() == {"p": OPERATIONAL, "q": MAINTAINED}
+    assert "q" in {name for name, _ in result.claims}
+
+
+def test_a_node_whose_transition_is_no_longer_in_the_file_is_not_out_of_service() -> None:
+    walk = on_the_way(calls_off=False)
+    walk.annotate(c2=None)  # so that the other profile does not go either
+    walk.step()
+    assert walk.states() == {"p": REQUIRED, "q": REQUIRED}
+    assert not is_in_maintenance(walk.node), "as budgets see it"
+
+
+def test_a_profile_in_maintenance_blocks_the_others_though_its_way_out_is_no_longer_in_the_file() -> None:
+    """Its way out drains the node again, and is removed from the file meanwhile."""
+    out = "  in-maintenance:\n    transitions: [{check: c3, next: maintenance-required, trigger: drain}]\n"
+    second = required("q", "{check: c2, next: in-maintenance}")
+    walk = a_walk(required("p", "{check: c2, next: in-maintenance}", rest=out) + second, "p", "q")
+    walk.annotate(c1="yes", c2="yes", c3="yes")
+    list(walk.steps(3))
+    assert (walk.states(), BEGUN in walk.node.metadata.annotations) == ({"p": MAINTAINED, "q": REQUIRED}, True)
+    walk.edit(PLUGINS + required("p", "{check: c2, next: in-maintenance}") + second)
+    list(walk.steps(2))
+    assert walk.states() == {"p": MAINTAINED, "q": REQUIRED}
+
+
 def test_what_was_begun_before_somebody_else_led_the_node_through_a_round_is_over() -> None:
     """The Go controller knows nothing of our annotation: it must not bring the node into maintenance much later."""
     walk = a_walk(DRAIN_IN_TRIGGER, annotations={"c1": "yes", "c2": "yes"})
@@ -558,6 +618,14 @@ def test_a_drain_that_has_ended_without_success_is_told_and_begun_again() -> Non
 
 
 # Going wrong
+
+
+def test_what_fails_on_entering_a_state_leaves_nothing_of_its_chain() -> None:
+    rest = maintained("e && misnamed", "told", "{check: c3, next: operational}")
+    walk = a_walk(required("p", "{check: c2, next: in-maintenance}", rest=rest), annotations={"c1": "yes", "c2": "yes"})
+    list(walk.steps(4))
+    assert (walk.state("p"), walk.report("p").failed) == (MAINTAINED, "Failed to enter state in-maintenance")
+    assert "e" not in walk.labels
 
 
 def test_a_trigger_that_breaks_leaves_nothing_of_its_chain() -> None:

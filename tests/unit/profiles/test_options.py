@@ -96,7 +96,10 @@ def test_everything_is_read_into_its_type() -> None:
         toys=(Toy(name="ball"),),
         sender="me",
     )
-    assert [str(each) for each in told] == ["config:1: mood: it may scratch"]
+    assert [str(each) for each in told] == [
+        "config:1: napTime: found 90 without a unit, which means seconds: write 90s if so",
+        "config:1: mood: it may scratch",
+    ]
 
 
 def test_null_leaves_the_default() -> None:

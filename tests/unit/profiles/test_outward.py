@@ -99,6 +99,21 @@ async def test_a_pod_that_is_evicted_has_one_event_however_often_it_is_asked(clo
         await become(cluster, "n1", MAINTAINED)
 
 
+async def test_a_pod_that_a_successor_evicts_has_no_second_event(clock: Clock) -> None:
+    plan = a_site(clock, nodes=1).with_deployment("shop/kept", replicas=1, budget=1)
+    async with plan.on_the_sandbox() as cluster:
+        life = cluster.run(operating(GENTLE))
+        await want(cluster, "n1", "before")
+        await cluster.eventually(lambda: list(reasons(cluster).values()), becomes=[["Evicting"]])
+        life.kill()
+        life.start()
+        before = len(life.transport.asked(method="POST", path="/eviction"))
+        await cluster.eventually(lambda: len(life.transport.asked(method="POST", path="/eviction")) > before)
+        await cluster.pass_time(minutes=1)
+        assert list(reasons(cluster).values()) == [["Evicting"]]
+        assert all(it.get("series") is None for it in about_pods(cluster))
+
+
 async def test_a_pod_that_is_deleted_or_gets_no_more_time_has_an_event_of_that(clock: Clock) -> None:
     hanging = a_pod("shop/hangs", on="n1", act={"hang": "true"}, grace=20)
     plan = a_site(clock, hanging, nodes=1).with_deployment("shop/kept", replicas=1, budget=1)
@@ -265,3 +280,11 @@ async def test_what_is_told_of_a_node_is_understood_by_why(clock: Clock) -> None
         assert timedelta(minutes=58) < two.next_look - clock.now() < timedelta(hours=1)
         assert "room" in two.wakes_on
         assert two.asks_every is None
+
+
+def test_a_transition_that_is_refused_without_a_reason_has_the_likely_one() -> None:
+    """The Go controller sends no `veto`."""
+    way = b'{"passed":false,"target":"in-maintenance","chain":{"passed":true,"expression":"a"}}'
+    found = heard(b'[{"node":"n1","profiles":[{"name":"os","applied":{"transitions":[' + way + b"]}}]}]", "n1")
+    assert found is not None
+    assert found.profiles[0].transitions[0].veto == "probably another profile has the node in maintenance"

@@ -76,6 +76,17 @@ def test_only_what_leads_towards_maintenance_waits_and_each_profile_and_node_by_
     assert pace.slowed("n1", NOW) == {}
 
 
+def test_a_round_waits_once_in_operational_if_it_begins_there() -> None:
+    taken = ProfileReport(name="os", state=State.REQUIRED, next=State.IN_MAINTENANCE)
+    pace = Pace()
+    for _ in range(9):
+        pace.note("n1", taken, NOW)
+    assert list(pace.slowed("n1", NOW)) == [("os", State.REQUIRED)]
+    for _ in range(9):
+        pace.note("n1", LEFT, NOW)
+    assert list(pace.slowed("n1", NOW)) == [("os", State.OPERATIONAL)]
+
+
 async def test_a_profile_that_contradicts_itself_drains_its_node_a_few_times_an_hour_and_says_so(
     clock: VirtualClock,
 ) -> None:

@@ -401,6 +401,19 @@ def test_every_form_of_interpolation(text: str, expected: str) -> None:
     assert next(found) == HasLabel(key="k", value=expected)
 
 
+@pytest.mark.parametrize(
+    ("top", "expected"),
+    [("own: from the file", "from the file"), ("own: ${own}", "from the environment")],
+)
+@pytest.mark.parametrize("text", ["${own}", "${own:text}"])
+def test_a_key_of_the_file_hides_the_variable_of_its_name_except_from_itself(
+    top: str, text: str, expected: str
+) -> None:
+    file = f"{top}\n{a_file('hasLabel', json.dumps({'key': 'k', 'value': text}))}"
+    found = config.load(file.encode(), ALL, {"own": "from the environment"}).configuration.plugins()
+    assert next(found) == HasLabel(key="k", value=expected)
+
+
 @pytest.mark.parametrize("text", ["${UNSET}", "${EMPTY}", "${UNSET:?say it}"])
 def test_a_variable_that_is_not_there_refuses_the_file(text: str) -> None:
     """12.9: env interpolation forms other than `${X}`."""

@@ -139,6 +139,29 @@ def test_a_change_of_anything_that_is_read_is_told(changed: dict[str, Any]) -> N
     assert len(told) == 2
 
 
+@pytest.mark.parametrize(
+    ("before", "after", "tells"),
+    [
+        (None, "True", True),
+        ("False", "True", True),
+        ("True", "Unknown", True),
+        (None, "False", False),
+        ("False", "Unknown", False),
+    ],
+)
+def test_capacity_changes_when_a_node_becomes_ready_or_is_no_longer(
+    before: str | None, after: str, *, tells: bool
+) -> None:
+    def being(version: int, ready: str | None) -> Node:
+        conditions = () if ready is None else (Condition(type="Ready", status=ready),)
+        return msgspec.structs.replace(node(version), status=NodeStatus(conditions=conditions))
+
+    sights, told = seeing()
+    sights.follow(None, being(1, before))
+    sights.follow(None, being(2, after))
+    assert (topics.CAPACITY in told.topics) == tells
+
+
 def test_a_change_of_the_data_is_one_of_states() -> None:
     sights, told = seeing()
     sights.follow(None, node(1))

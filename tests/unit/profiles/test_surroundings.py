@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
+from haulout.drain import workloads
 from haulout.kube.objects import RawObject
-from haulout.profiles import begun
+from haulout.kube.sources import NotKnown
 from haulout.profiles.plugin import STATE_LABEL, Scene, State
 from haulout.profiles.plugins.checks.capacity import Capacity
-from haulout.profiles.sources import NotKnown
 from haulout.profiles.steps import Sending
 from support.builders import a_deployment, a_lease, a_node, a_pod, a_workload
 from support.definitions import HYPERVISORS
@@ -232,13 +232,15 @@ async def test_workloads_that_lost_a_pod_on_the_node_are_those_that_were_evicted
     ]
     async with surrounded(clock, RECOVERED, a_node("n1"), cart, replicas, other, *pods) as around:
         assert around.sights("n1").evicted_from("n1") == ()
-        around.api.put(a_node("n1").annotated({begun.ANNOTATION: "{}"}))
+        record = around.sights("n1").workloads_on("n1")
+        assert [str(it.reference) for it in record.workloads] == ["Deployment shop/cart", "StatefulSet shop/db"]
+        around.api.put(a_node("n1").annotated({workloads.ANNOTATION: workloads.write(record)}))
         await around.settle()
         assert around.sights("n1").evicted_from("n1") == ()
         around.told.clear()
         around.api.remove("pods", "cart-1-a", "shop")
         await around.settle()
-        assert "evicted n1" in around.told
+        assert "pods n1" in around.told
         (lost,) = around.sights("n1").evicted_from("n1")
         assert (lost.name, lost.wanted, lost.available, lost.before) == ("Deployment shop/cart", 3, 3, 3)
         around.told.clear()
@@ -246,9 +248,13 @@ async def test_workloads_that_lost_a_pod_on_the_node_are_those_that_were_evicted
         await around.settle()
         assert around.told == ["evicted n1"]
         assert next(iter(around.sights("n1").evicted_from("n1"))).available == 2
-        around.api.put(a_node("n1", labels={STATE_LABEL: "operational"}))
+        around.api.put(a_node("n1"))
         await around.settle()
         assert around.sights("n1").evicted_from("n1") == ()
+        around.told.clear()
+        around.api.put(serving(cart, 3))
+        await around.settle()
+        assert around.told == []
 
 
 # Notifications
@@ -274,3 +280,20 @@ async def test_a_notification_shows_the_whole_node_and_its_failure_is_told(
         await around.settle(timedelta(minutes=1))
         assert "notification gone about node n1: the configuration was edited meanwhile" in caplog.text
         assert "notification tell about node n1: its node cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize(("failures", "sent"), [(4, ["n1"]), (5, [])])
+async def test_a_node_is_read_five_times_before_its_notification_is_given_up(
+    clock: Clock, caplog: pytest.LogCaptureFixture, failures: int, sent: list[str]
+) -> None:
+    slack = "{type: slack, name: tell, config: {hook: 'https://hooks.example.com/x', channel: ops, message: "
+    text = "'{{ .Node.Name }}'}, schedule: {type: periodic, config: {}}}"
+    outside = FakeOutside()
+    async with surrounded(clock, configuration(notify=slack + text), a_node("n1"), outside=outside) as around:
+        sight = around.nodes.get("n1")
+        assert sight is not None
+        around.line.faults.before(method="GET", path="/nodes/n1", answer=403, times=failures)
+        around.surroundings.post(Sending("tell", "os", State.REQUIRED), sight)
+        await around.settle(timedelta(minutes=1))
+        assert [it.json["text"] for it in outside.requests] == sent
+        assert ("notification tell about node n1: its node cannot be read" in caplog.text) is (not sent)

@@ -69,6 +69,11 @@ def test_it_wakes_when_a_maintenance_falls_due_and_says_what_it_waits_for() -> N
     assert verdict.info == {"notices": {"m1": "Planned"}}
 
 
+def test_of_several_maintenances_the_first_that_falls_due_wakes_it() -> None:
+    verdict = looked(Notice(), notice("m1", start=NOW + 2 * HOUR), notice("m2", start=NOW + HOUR))
+    assert verdict.wakes_at == NOW + 45 * MINUTE
+
+
 def test_of_several_maintenances_all_must_be_over_and_one_makes_it_due() -> None:
     ended, coming = notice("m1", stage=Stage.ENDED), notice("m2", start=NOW + MINUTE)
     due, over = (looked(it, ended, coming) for it in both())

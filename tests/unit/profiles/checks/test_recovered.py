@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
+from haulout.drain.workloads import Workload
 from haulout.kube.objects import RawObject
 from haulout.profiles import topics
-from haulout.profiles.plugin import Verdict, Workload
+from haulout.profiles.plugin import Verdict
 from haulout.profiles.plugins.checks.recovered import Recovered
 from support.builders import NodeThing, a_node, a_pod
 from support.scenes import MINUTE, NOW, Cluster
@@ -141,4 +142,4 @@ def test_evicted_workloads_must_be_as_available_as_they_were(
 
 def test_what_wakes_it() -> None:
     assert Recovered().topics("n1") == (topics.pods("n1"), topics.DAEMON_SETS)
-    assert Recovered(daemon_sets=False, workloads=True).topics("n1") == (topics.evicted("n1"),)
+    assert Recovered(daemon_sets=False, workloads=True).topics("n1") == (topics.pods("n1"), topics.evicted("n1"))

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.errors import OutsideError
+from haulout.errors import OutsideError, Unreachable
 from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.objects import Lease, LeaseSpec
@@ -148,6 +148,21 @@ async def test_a_reply_that_fails_is_repeated_without_another_title(office: Offi
     await office.tell()
     assert office.slack.titles == ["Today"]
     assert office.slack.replies == told("n1")
+
+
+async def test_a_thread_that_has_begun_is_remembered_after_a_short_outage_of_the_api_server(office: Office) -> None:
+    line = office.cluster.transport("cut off")
+    back_at = office.clock.now() + timedelta(seconds=2.5)
+    line.faults.before(
+        method="PATCH",
+        answer=Unreachable("connection reset by peer", sent=True),
+        where=lambda _: office.clock.now() < back_at,
+        times=None,
+    )
+    await office.tell(client=Client(line, clock=office.clock, random=Random("cut off")))
+    await office.tell("n2")
+    assert office.slack.titles == ["Today"]
+    assert office.slack.replies == told("n1", "n2")
 
 
 async def test_a_process_that_dies_while_it_begins_a_thread_is_not_waited_for_for_long(office: Office) -> None:

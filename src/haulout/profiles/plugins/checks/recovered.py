@@ -37,8 +37,10 @@ class Recovered(Check):
     the node must be available again: have as many available pods as they want, or as they had before the eviction if
     that were fewer.
 
-    Which workloads these are the operator remembers from when the node stopped being operational. One that started
-    later, as when its predecessor was on that very node, knows only of those that were still there by then.
+    Which workloads these are, and how many of their pods were available, the operator writes to the annotation
+    `haulout.dev/workloads-before` of the node when it cordons it, so that the next leader waits for the same ones. If
+    somebody has edited the annotation so that it cannot be read, the check does not pass, and says so; without the
+    annotation no workload is waited for. It is removed when the node is operational.
 
     Use it on the way out of `in-maintenance`, together with a check that tells that the work is done: a node that has
     not even been rebooted yet looks recovered, too. Together with `maxMaintenance` it stops the procession at the first
@@ -65,7 +67,12 @@ class Recovered(Check):
     def topics(self, node: str) -> tuple[str, ...]:
         """Return what wakes the node."""
         daemons = (topics.pods(node), topics.DAEMON_SETS) if self.daemon_sets else ()
-        return (*daemons, *((topics.evicted(node),) if self.workloads else ()))
+        return tuple(dict.fromkeys((*daemons, *((topics.pods(node), topics.evicted(node)) if self.workloads else ()))))
+
+    @property
+    def compares_workloads(self) -> bool:
+        """Whether it asks who was evicted."""
+        return self.workloads
 
     def _unready(self, scene: Scene) -> Verdict | None:
         node = scene.node.name
@@ -99,11 +106,8 @@ class Recovered(Check):
         return fails(f"no pod is ready on node {node.name} of DaemonSet {some(late)}", daemonSets=late)
 
     def _workloads_short(self, scene: Scene) -> Verdict | None:
-        short = [
-            f"{it.name} ({it.available} of {min(it.wanted, it.before)})"
-            for it in sorted(scene.sights.evicted_from(scene.node.name), key=lambda it: it.name)
-            if it.available < min(it.wanted, it.before)
-        ]
+        evicted = sorted(scene.sights.evicted_from(scene.node.name), key=lambda it: it.name)
+        short = [str(it) for it in evicted if it.is_short]
         if not short:
             return None
         why = f"evicted from node {scene.node.name} and not fully available again: {some(short)}"

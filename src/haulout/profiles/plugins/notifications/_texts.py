@@ -35,7 +35,11 @@ def message_id(message: Message) -> str:
     Whoever gets it twice, because an answer of theirs was lost, can tell by it.
     """
     meta = message.raw.get("metadata", {})
-    told = (meta.get("name"), meta.get("uid"), message.profile, message.state, message.last_transition, message.now)
+    about = () if message.event is None else (message.involved, message.event.name, message.event.key)
+    told = (
+        *(meta.get("name"), meta.get("uid"), message.profile, message.state, message.last_transition, message.now),
+        *about,
+    )
     return hashlib.sha256(msgspec.json.encode(told)).hexdigest()[:32]
 
 

@@ -23,8 +23,8 @@ class Mail(Notification):
     """Sends a mail by SMTP.
 
     The connection goes on behind TLS as soon as the server offers STARTTLS; on port 465 it begins with it. With `auth`
-    a password is sent by AUTH PLAIN, and only behind TLS or to this very machine. If the server refuses one of the
-    recipients, nobody gets the mail.
+    a password is sent only behind TLS or to this very machine: by AUTH PLAIN; where the server does not offer that, by
+    LOGIN or CRAM-MD5. If the server refuses one of the recipients, nobody gets the mail.
 
     Beside `From`, `To` and `Subject` a mail has `Date`, `Message-ID` and what says that its text is UTF-8. One that is
     sent again, because nobody knows whether it arrived, has the same `Message-ID`.

@@ -55,8 +55,9 @@ message: "{{ .Node.Name }} is now {{ .State }}"
 
 
 def _facts(message: Message) -> dict[str, str]:
-    name = message.raw.get("metadata", {}).get("name", "")
-    return {"Node": name, "Profile": message.profile, "State": message.state}
+    if message.involved is not None:
+        return {"Node": message.node, message.involved.kind: message.involved.name, "State": message.state}
+    return {"Node": message.node, "Profile": message.profile, "State": message.state}
 
 
 def _card(title: str, text: str, facts: dict[str, str]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from haulout.errors import Unsendable
+from haulout.kinds.notification import InvolvedObject
 from haulout.kube.timestamps import whole_seconds
 from haulout.profiles.hidden import secret
 from haulout.profiles.options import option
@@ -102,6 +103,15 @@ def _key(secret: str) -> bytes | None:
 
 def _told(message: Message) -> Mapping[str, Any]:
     """Return what is told without a template."""
+    if message.event is not None and message.involved is not None:
+        return {
+            "type": f"{message.involved.kind.lower()}.{message.state.lower()}",
+            "id": message_id(message),
+            "time": _instant(message.now),
+            "event": message.event.name,
+            "message": message.text,
+            **_involved(message.involved),
+        }
     return {
         "type": "node.maintenance",
         "id": message_id(message),
@@ -112,6 +122,30 @@ def _told(message: Message) -> Mapping[str, Any]:
         "inMaintenance": message.is_in_maintenance,
         "lastTransition": _instant(message.last_transition),
         "labels": message.raw.get("metadata", {}).get("labels", {}),
+    }
+
+
+def _involved(involved: InvolvedObject) -> Mapping[str, Any]:
+    return {
+        "kind": involved.kind,
+        "name": involved.name,
+        "uid": involved.uid,
+        "node": involved.node,
+        "phase": involved.phase,
+        "reason": involved.reason,
+        "requestedBy": involved.requested_by,
+        "blockers": [
+            {
+                "kind": it.kind,
+                "object": it.object,
+                "reason": it.reason,
+                "remedy": it.remedy,
+                "pod": it.pod,
+                "workload": it.workload,
+                "since": _instant(it.since),
+            }
+            for it in involved.blockers
+        ],
     }
 
 

@@ -65,6 +65,11 @@ drain:
             case _:
                 return (Cordon(), Drain(self.policy()))
 
+    @property
+    def cordons(self) -> bool:
+        """Whether it cordons nodes."""
+        return self.action != "uncordon"
+
     def problems(self) -> Iterator[tuple[str, str]]:
         """Yield actions that nobody knows, and what is wrong with the drain policy."""
         if self.action not in _ACTIONS:
