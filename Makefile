@@ -7,6 +7,9 @@ SHELL := /bin/bash
 VENV := .venv
 ENGINE := docker
 TARGET := base
+# The image that the packages in deploy/ name: src/haulout/__init__.py has the version, and nothing else has.
+VERSION = $(shell sed -n 's/^__version__ = "\(.*\)"$$/\1/p' src/haulout/__init__.py)
+IMAGE = $(if $(REGISTRY),$(REGISTRY:/=)/)haulout:$(VERSION)$(if $(filter-out base,$(TARGET)),-$(TARGET))
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 BENCH_STAMP := $(VENV)/.installed-bench
@@ -56,12 +59,12 @@ $(BROWSER_STAMP): $(STAMP) requirements/browser.txt
 run: install ## a cluster to try things on, until Ctrl-C; make run ARGS="--nodes 100"
 	@exec $(BIN)/haulout run --sandbox $(ARGS)
 
-lint: install ## style, types, layers, the Dockerfile
+lint: install ## style, types, layers, Dockerfiles
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
-	$(BIN)/hadolint Dockerfile
+	$(BIN)/hadolint Dockerfile examples/plugin-moonphase/Dockerfile
 
 format: install ## put the code into shape
 	$(BIN)/ruff check --fix .
@@ -73,6 +76,7 @@ reference: install ## the reference pages, alerts and Grafana dashboard that are
 	$(BIN)/python -m haulout.app.telemetry.written .
 	$(BIN)/python -m haulout.app.reference docs/reference/resources
 	$(BIN)/python -m haulout.cli.reference docs/reference
+	$(BIN)/python -m haulout.app.packaging.pages .
 	@cd deploy && ../$(BIN)/python -m docsite.figures
 
 docs: reference ## the documentation as a site, in site/: open site/index.html
@@ -94,8 +98,9 @@ test-thorough: $(CLOUDS_STAMP) ## the same, with processes killed at each of the
 # collect garbage less often. Long files are begun first (tests/support/longest.py).
 test-cluster: export GOGC := 400
 test-cluster: export PYTHONDONTWRITEBYTECODE :=
-test-cluster: $(CLOUDS_STAMP) ## the behaviour tests on a real kube-apiserver (found, or built once: some minutes)
+test-cluster: $(CLOUDS_STAMP) ## the behaviour tests on a real kube-apiserver, alerts with promtool (found, or built once: some minutes)
 	@cd tests && ../$(BIN)/python -m controlplane assets >/dev/null
+	@cd tests && ../$(BIN)/python -m controlplane promtool >/dev/null
 	$(BIN)/pytest --backend=real -n 8 --dist loadfile --no-loadscope-reorder tests/behaviour tests/cluster
 
 test-browser: $(BROWSER_STAMP) ## the dashboard in a browser: chromium, from Debian's packages or where CHROMIUM says
@@ -122,8 +127,8 @@ bench: export PYTHONDONTWRITEBYTECODE :=
 bench: $(BENCH_STAMP) $(BROWSER_STAMP) ## speed and memory, kept in benchmarks/RESULTS.md; make bench ARGS="--only drains"
 	$(BIN)/python benchmarks/run.py $(ARGS)
 
-image: ## the operator's image, with ENGINE (docker, podman, buildah); make image TARGET=oci for one with an SDK
-	$(ENGINE) build --target $(TARGET) --tag haulout:$(TARGET) .
+image: ## the image that the chart pulls, with ENGINE (docker, podman, buildah); make image TARGET=oci REGISTRY=example.com
+	$(ENGINE) build --target $(TARGET) --tag $(IMAGE) .
 
 control-plane: install ## a bare control plane to try things on, until Ctrl-C
 	@cd tests && ../$(BIN)/python -m controlplane run

@@ -19,12 +19,16 @@ class Announcer:
     def __init__(self, client: Client, events: EventRecorder, namespace: str) -> None:
         self._client = client
         self._events = events
-        self._namespace = namespace
+        self.namespace = namespace
+
+    async def warn_of_history(self, note: str) -> None:
+        """Tell that the history of nodes cannot be written, since permissions are missing."""
+        await self.warn(note, reason="HistoryForbidden", action="WriteHistory")
 
     async def warn(self, note: str, *, reason: str, action: str) -> None:
         """Tell it; what cannot be told is in the log anyway."""
         try:
-            about = await self._client.get(NAMESPACES, self._namespace)
+            about = await self._client.get(NAMESPACES, self.namespace)
         except (KubeError, LeadershipLost) as error:
             log.warning("no event tells it (%s): %s", error, note)
             return

@@ -18,6 +18,7 @@ from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.objects import Node
 from haulout.notices.sources import Source, extras
+from haulout.notices.sources.aws import agent_settings as for_agents
 from haulout.notices.sources.aws import settings as for_aws
 from haulout.notices.sources.gcp import settings as for_gcp
 from haulout.notices.sources.gke import settings as for_gke
@@ -106,7 +107,7 @@ def _ignored(environ: Mapping[str, str], found: Clouds) -> Iterator[str]:
     yield from () if found.oci is None else found.oci.ignored
     foreign = {} if found.aws is None else found.aws.foreign
     yield from (f"{name} is of no use: {why}" for name, why in foreign.items())
-    known = (*for_oci.VARIABLES, *for_aws.VARIABLES, *for_gcp.VARIABLES, *for_gke.VARIABLES)
+    known = (*for_oci.VARIABLES, *for_aws.VARIABLES, *for_agents.VARIABLES, *for_gcp.VARIABLES, *for_gke.VARIABLES)
     for name in sorted(environ):
         if name.startswith(_OURS) and name not in known:
             yield f"{name} is of no use: there is no such variable{meant(name, known)}"

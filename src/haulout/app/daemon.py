@@ -17,6 +17,7 @@ from haulout.kube.access import Permission
 from haulout.kube.objects import RawObject
 from haulout.notices.agent import health
 from haulout.notices.orphans import AGENTS as SOURCES
+from haulout.notices.sources.aws.readings import GROUP, HOOK, Family
 
 NAME = f"{workload.NAME}-agent"
 SELECTOR = {"app.kubernetes.io/name": NAME}
@@ -28,6 +29,7 @@ TOLERATIONS = [{"operator": "Exists"}]  # maintenance is announced for nodes wit
 SELECTED = {"kubernetes.io/os": "linux"}
 NODE_OF_CALLER = "authentication.kubernetes.io/node-name"
 _META = "object.metadata"
+_OLD = "oldObject.metadata"
 _MAX_ENTRIES = 16
 _MAX_VALUE = 4096
 _MAX_MANAGERS = 20
@@ -125,6 +127,7 @@ def policy(namespace: str) -> RawObject:
                     "message": f"an agent writes notices of the sources {', '.join(SOURCES)} only",
                 },
                 *(_unchanged(it) for it in ("finalizers", "ownerReferences")),
+                _untouched_annotations(GROUP, HOOK, Family.LIFECYCLE),
                 *(_bounded(it) for it in ("annotations", "labels")),
                 {
                     "expression": f"object == null || !has({_META}.managedFields) ||"
@@ -144,6 +147,20 @@ def _unchanged(field: str) -> RawObject:
     }
 
 
+def _untouched_annotations(*keys: str) -> RawObject:
+    """Return a rule by which an agent does not change annotations that have the operator call AWS."""
+    old = f"{_OLD}.annotations"
+    same = " && ".join(
+        f"(has({_META}.annotations) && '{it}' in {_META}.annotations ? {_META}.annotations['{it}'] : '') =="
+        f" (oldObject != null && has({old}) && '{it}' in {old} ? {old}['{it}'] : '')"
+        for it in keys
+    )
+    return {
+        "expression": f"object == null || ({same})",
+        "message": "an agent does not say which lifecycle hook is completed",
+    }
+
+
 def _bounded(field: str) -> RawObject:
     """Return a rule by which what an agent writes into a map of the metadata is small; what others wrote may stay."""
     is_small = (
@@ -156,7 +173,7 @@ def _bounded(field: str) -> RawObject:
 
 
 def _is_as_before(field: str) -> str:
-    old = f"oldObject.metadata.{field}"
+    old = f"{_OLD}.{field}"
     return f"(oldObject != null && has({old}) && {_META}.{field} == {old})"
 
 

@@ -19,7 +19,8 @@ from haulout.errors import ConfigErrors, HandOver
 from haulout.esx.decision import HostState
 from haulout.esx.settings import Settings
 from haulout.esx.vcenter import Connect
-from haulout.history.keeper import Backlog, Keeper
+from haulout.history.backlog import Backlog
+from haulout.history.keeper import Keeper
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -67,6 +68,7 @@ class Esx:
     meter: Meter | None = None  # counts drains
     controller: "Controller | None" = None  # while we see to them, and not another
     unrecorded: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
+    recorded: Callable[[str], object] = lambda _: None  # hears of nodes for which a record is made
     part: Part = field(default_factory=partial(Part, "ESX"))
 
     @classmethod
@@ -127,17 +129,17 @@ async def see_to_esx(
 
     Raises `HandOver` when `own_node`, on which this process runs, is about to be drained.
     """
-    work = partial(_work, client, esx, identity=identity, nodes=nodes, own_node=own_node)
+    work = partial(_work, client, esx, identity=identity, nodes=nodes, own_node=own_node, namespace=announcer.namespace)
     tell = partial(announcer.warn, reason="EsxBroke", action="SeeToEsx")
     await esx.part.run(work, client=client, tell=tell)
 
 
-async def _work(client: Client, esx: Esx, *, identity: str, nodes: Cache[Node], own_node: str) -> None:
+async def _work(client: Client, esx: Esx, *, identity: str, nodes: Cache[Node], own_node: str, namespace: str) -> None:
     from haulout.esx.controller import Controller
 
     # Pods are many: what is told of them must not crowd out what is told of nodes.
     events, about_pods = (EventRecorder(client, instance=identity, controller=_REPORTER) for _ in range(2))
-    history = Keeper(client, esx.unrecorded)
+    history = Keeper(client, esx.unrecorded, created=esx.recorded)
     controller = Controller(
         client,
         connect=esx.connect(client),
@@ -145,6 +147,7 @@ async def _work(client: Client, esx: Esx, *, identity: str, nodes: Cache[Node], 
         events=events,
         nodes=nodes,
         own_node=own_node,
+        namespace=namespace,
         about_pods=about_pods,
         meter=esx.meter,
         history=history,

@@ -138,7 +138,10 @@ async def exposed(
 
 def _configuration(vitals: Shown) -> Configuration | None:
     """Return what profiles go by, whoever sees to them."""
-    return None if vitals.profiles is None else default.in_force(vitals.profiles.configured.configuration)
+    if vitals.profiles is None:
+        return None
+    configured = vitals.profiles.configured
+    return default.in_force(configured.configuration, recovery=default.recovery_of(configured.environ))
 
 
 def _nobody_answers(why: str, *, is_hub: bool, now: Callable[[], datetime]) -> Summary:

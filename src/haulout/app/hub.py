@@ -15,6 +15,8 @@ from haulout.app.hub_beside import beside
 from haulout.app.hub_facing import face_hub
 from haulout.app.hub_vitals import HubVitals
 from haulout.app.serving import ReplicaSettings, serving
+from haulout.core import cgroup
+from haulout.core.clock import Clock
 from haulout.errors import LeadershipLost
 from haulout.hub.admission import Admission, by_budget
 from haulout.hub.connecting import Connect, over_the_network
@@ -24,10 +26,12 @@ from haulout.kinds.clusterapi import EXTENSION_LEASE
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.leader import LeaderElection
+from haulout.kube.limits import MemoryBudget
 
 log = logging.getLogger(__name__)
 
 _LAST_WORDS = timedelta(seconds=2)
+_MEMORY_LIMIT = 400 << 20  # without a container: what the Deployment of `hub_manifests` has
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,9 +53,18 @@ async def run_hub(
     """Serve what every replica serves, and stand for leadership; until cancelled. `vitals` learn how it goes."""
     vitals = vitals or HubVitals()
     vitals.client = client
-    connect = connect or over_the_network(clock=client.clock, random=client.random)
+    connect = connect or over_the_network(
+        clock=client.clock, random=client.random, memory=_memory(operation.hub, client.clock)
+    )
     async with serving(client, vitals, operation, lease=EXTENSION_LEASE):
         await _stand(client, operation, connect=connect, admission=admission, vitals=vitals)
+
+
+def _memory(settings: HubSettings, clock: Clock) -> MemoryBudget:
+    limit = settings.memory_limit or cgroup.memory_limit() or _MEMORY_LIMIT
+    memory = MemoryBudget(limit, clock=clock)
+    log.info("workload clusters get %s MiB for caches, of %s MiB of memory", memory.caches.limit >> 20, limit >> 20)
+    return memory
 
 
 async def _stand(

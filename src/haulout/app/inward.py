@@ -7,6 +7,7 @@ Who leads makes one, for as long as it leads.
 """
 
 from collections.abc import Collection, Iterator
+from datetime import timedelta
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
@@ -212,9 +213,13 @@ class Inward:
         profiles = self._vitals.profiles
         return default.configuration() if profiles is None else profiles.configured.configuration
 
+    def _recovery(self) -> timedelta | None:
+        profiles = self._vitals.profiles
+        return None if profiles is None else default.recovery_of(profiles.configured.environ)
+
     def _completed(self, configuration: Configuration) -> Configuration:
         is_left = any(map(default.is_unfinished_on, self._sight.nodes.all()))
-        return default.in_force(configuration, is_left=is_left)
+        return default.in_force(configuration, is_left=is_left, recovery=self._recovery())
 
     def _names(self) -> Collection[str]:
         return sorted(it.name for it in self._sight.nodes.all())

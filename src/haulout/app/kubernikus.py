@@ -17,7 +17,8 @@ from haulout.core import cloudprovider
 from haulout.core.metering import Kind, Metric, Tally
 from haulout.drain.tallies import Meter
 from haulout.errors import HandOver
-from haulout.history.keeper import Backlog, Keeper
+from haulout.history.backlog import Backlog
+from haulout.history.keeper import Keeper
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -66,6 +67,7 @@ class Kubernikus:
     meter: Meter | None = None  # counts drains
     controller: "Controller | None" = None  # while we see to them, and not another
     unrecorded: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
+    recorded: Callable[[str], object] = lambda _: None  # hears of nodes for which a record is made
     part: Part = field(default_factory=partial(Part, "Kubernikus"))
 
     def troubles(self) -> Iterator[str]:
@@ -115,12 +117,16 @@ async def see_to_kubernikus(
 
     Raises `HandOver` when `own_node`, on which this process runs, is about to be drained.
     """
-    work = partial(_work, client, kubernikus, identity=identity, nodes=nodes, own_node=own_node)
+    work = partial(
+        _work, client, kubernikus, identity=identity, nodes=nodes, own_node=own_node, namespace=announcer.namespace
+    )
     tell = partial(announcer.warn, reason="KubernikusBroke", action="SeeToKubernikus")
     await kubernikus.part.run(work, client=client, tell=tell)
 
 
-async def _work(client: Client, kubernikus: Kubernikus, *, identity: str, nodes: Cache[Node], own_node: str) -> None:
+async def _work(
+    client: Client, kubernikus: Kubernikus, *, identity: str, nodes: Cache[Node], own_node: str, namespace: str
+) -> None:
     from haulout.kubernikus.controller import Controller
     from haulout.profiles import openstack
     from haulout.profiles.outside import Network
@@ -134,7 +140,7 @@ async def _work(client: Client, kubernikus: Kubernikus, *, identity: str, nodes:
 
     events, history = (
         EventRecorder(client, instance=identity, controller=_REPORTER),
-        Keeper(client, kubernikus.unrecorded),
+        Keeper(client, kubernikus.unrecorded, created=kubernikus.recorded),
     )
     controller = Controller(
         client,
@@ -143,6 +149,7 @@ async def _work(client: Client, kubernikus: Kubernikus, *, identity: str, nodes:
         events=events,
         settings=file.settings,
         own_node=own_node,
+        namespace=namespace,
         meter=kubernikus.meter,
         history=history,
     )

@@ -81,8 +81,8 @@ def permissions(  # noqa: PLR0913 - what installations may differ in
             *of_profiles(configuration, namespace=namespace),
             *replicas.permissions(namespace),
             *(machines.permissions() if with_machines else ()),
-            *(kubernikus.permissions(kubernikus_settings) if kubernikus_settings else ()),
-            *(esx.permissions() if with_esx else ()),
+            *(kubernikus.permissions(kubernikus_settings, namespace=namespace) if kubernikus_settings else ()),
+            *(esx.permissions(namespace=namespace) if with_esx else ()),
         )
     )
 

@@ -81,6 +81,7 @@ class Notices:
     listening: tuple[Listening, ...] = ()  # the same
     first: asyncio.Event = field(default_factory=asyncio.Event)  # set once there is a notice
     leases: LeaseTiming = field(default_factory=LeaseTiming)  # under which this replica leads
+    hearers: list[Callable[[str], None]] = field(default_factory=list)  # called with the name of each that changed
     suggested: set[str] = field(default_factory=set)  # what was logged about these
     tallies: NoticeTallies = field(default_factory=NoticeTallies)
     part: Part = field(default_factory=partial(Part, "notices"))
@@ -224,6 +225,8 @@ class _Seeing:
 
     def _note(self, before: MaintenanceNotice | None, after: MaintenanceNotice | None) -> None:
         self._notices.first.set()
+        for hear in self._notices.hearers:
+            hear((after or before or MaintenanceNotice()).name)
         if before is None and after is not None:
             self._notices.suggest_leases_for(after.spec.source)
 

@@ -16,7 +16,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING
@@ -29,6 +29,7 @@ from haulout.app.kubernikus import Kubernikus, see_to_kubernikus
 from haulout.app.machines import Machines, see_to_machines
 from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
 from haulout.app.notices import Notices, see_to_notices
+from haulout.app.notifications import see_to_notifications
 from haulout.app.parts import until_handed_over
 from haulout.app.profiles import Beside, Profiles, see_to_profiles, warn_of_holder
 from haulout.app.serving import ReplicaSettings, serving
@@ -39,6 +40,7 @@ from haulout.core.clock import Clock
 from haulout.drain.tallies import ESX, KUBERNIKUS, ORDER, PROFILE
 from haulout.errors import HandOver, KubeError, LeadershipLost
 from haulout.history.keeper import Keeper
+from haulout.history.retention import Retention, RetentionSettings
 from haulout.kinds.notice import MaintenanceNotice
 from haulout.kinds.openshift import MACHINE_OF_NODE
 from haulout.kube import leases
@@ -74,6 +76,7 @@ class OperatorSettings(ReplicaSettings):
     lease_namespace: str = node_lease.NAMESPACE
     guard_quorum: bool = True  # of etcd, on clusters that are not OpenShift
     webhook: WebhookSettings | None = None  # None: others serve it, or nobody does
+    retention: RetentionSettings = field(default_factory=RetentionSettings)  # of the history of deleted nodes
     guarded_metrics: Address | None = None  # where metrics are served over HTTPS, with the webhook's certificate
 
 
@@ -99,6 +102,9 @@ async def run_operator(
     vitals.machines, vitals.client = machines or vitals.machines, client
     vitals.kubernikus = kubernikus or vitals.kubernikus
     vitals.esx = esx or vitals.esx
+    for part in (profiles, vitals.kubernikus, vitals.esx):
+        if part is not None:
+            part.recorded = vitals.recorded
     if profiles is not None:
         profiles.meter = vitals.drains.of(PROFILE)
     async with AsyncExitStack() as stack:
@@ -189,13 +195,16 @@ async def _lead(
         namespace=settings.namespace,
     )
     nodes = node_cache(client)  # one copy for all: they are what takes the most room
-    history, line = Keeper(client, vitals.unrecorded), Line()
+    retention = Retention(client, nodes, is_off=lambda: history.is_off, settings=settings.retention)
+    history = Keeper(client, vitals.unrecorded, warn=announcer.warn_of_history, created=retention.add)
+    history.subscribe(retention.survey)
+    line = Line()
     meter = vitals.drains.of(ORDER)
     controller = Controller(client, events=events, settings=how, nodes=nodes, history=history, line=line, meter=meter)
     async with AsyncExitStack() as stack:
-        stack.enter_context(vitals.leading(controller, nodes))
+        stack.enter_context(vitals.leading(controller, nodes, retention))
         group = await stack.enter_async_context(asyncio.TaskGroup())
-        running = events.run(), about_notices.run(), history.run(), nodes.run()
+        running = events.run(), about_notices.run(), history.run(), nodes.run(), retention.run()
         beside = [group.create_task(it) for it in running]
         noticing = see_to_notices(
             client,
@@ -237,6 +246,15 @@ async def _lead(
             profiles.beside = integrations
         if profiles is not None and election is not None:
             stack.callback(profiles.configured.subscribe(lambda it: controller.use(it.budget)))
+            notifying = see_to_notifications(
+                client,
+                profiles,
+                events=events,
+                maintenances=controller.maintenances,
+                notices=notices,
+                announcer=announcer,
+            )
+            works.append(group.create_task(until_handed_over(notifying)))
             seeing = _see_to(
                 client,
                 profiles,

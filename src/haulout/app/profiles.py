@@ -30,7 +30,8 @@ from haulout.core.clock import Clock
 from haulout.core.metering import Tally
 from haulout.drain.tallies import Meter
 from haulout.errors import HandOver, LeadershipLost
-from haulout.history.keeper import Backlog, Keeper
+from haulout.history.backlog import Backlog
+from haulout.history.keeper import Keeper
 from haulout.kinds.notice import MaintenanceNotice
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
@@ -73,9 +74,11 @@ class Profiles:
     rights: Rights | None = None  # the same
     meter: Meter | None = None  # counts drains
     unrecorded: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
+    recorded: Callable[[str], object] = lambda _: None  # hears of nodes for which a record is made
     beside: tuple[Beside, ...] = ()  # what else that controller would do
     part: Part = field(default_factory=partial(Part, "profiles"))
     reading: Part = field(default_factory=partial(Part, "following the configuration"))
+    notifying: Part = field(default_factory=partial(Part, "notifications of objects"))
 
     def troubles(self) -> tuple[str, ...]:
         """Return what somebody should look after."""
@@ -83,7 +86,7 @@ class Profiles:
         config = () if broken is None else (f"the last good configuration stays in force: {broken}",)
         left = 0 if self.controller is None else sum(bool(it.problem) for it in self.controller.info.all())
         nodes = (f"nothing is done about {counted(left, 'node')}: /api/v1/info says why",) if left else ()
-        return (*(it.trouble for it in (self.part, self.reading) if it.trouble), *config, *nodes)
+        return (*(it.trouble for it in (self.part, self.reading, self.notifying) if it.trouble), *config, *nodes)
 
     def suitable_start(self, node: Node, notice: MaintenanceNotice, *, clock: Clock) -> datetime | None:
         """Return when an announced maintenance suits the windows of profiles; None: nobody minds or can tell."""
@@ -234,7 +237,8 @@ async def _see_to(
         made.append(Surroundings(controller, client, outside=profiles.outside))
         return made[0]
 
-    history = Keeper(client, profiles.unrecorded)
+    announcer = Announcer(client, events, settings.namespace)
+    history = Keeper(client, profiles.unrecorded, warn=announcer.warn_of_history, created=profiles.recorded)
     controller = Controller(
         client,
         teller=Teller(events, clock=client.clock, about_pods=about_pods, tallies=profiles.tallies),
@@ -247,7 +251,6 @@ async def _see_to(
     )
     async with asyncio.TaskGroup() as group:
         telling = [group.create_task(it.run()) for it in (events, about_pods, history)]
-        announcer = Announcer(client, events, settings.namespace)
         rights = Rights(client, announcer, namespace=settings.namespace)
         following = group.create_task(_go_by(profiles.configured, controller, made[0], announcer, rights))
         profiles.controller, profiles.answers = controller, made[0].answers
@@ -271,16 +274,17 @@ async def _go_by(
 ) -> None:
     """Have the controller go by the configuration as it is, as far as that is permitted; until cancelled."""
     used, told, is_left, in_force = None, None, False, configured.configuration
+    complete = partial(default.in_force, recovery=default.recovery_of(configured.environ))
     while True:
         is_new = configured.configuration is not used
         if is_new:
             used = configured.configuration
             # Once it was in force here, a node of which we have not heard yet may be on its way.
             is_left = is_left or not used.profiles
-            in_force = default.in_force(used, is_left=is_left)
+            in_force = complete(used, is_left=is_left)
         has_changed = await rights.look(in_force) if is_new or rights.lacking else False
         if is_new and not is_left and await controller.any_node(default.is_unfinished_on):
-            in_force, is_left = default.in_force(configured.configuration, is_left=True), True
+            in_force, is_left = complete(configured.configuration, is_left=True), True
             await rights.look(in_force)
         if is_new or has_changed:
             usable = rights.usable(in_force)

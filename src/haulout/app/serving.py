@@ -1,5 +1,6 @@
 """One of several replicas: who it is, and what each of them serves, whether it leads or not."""
 
+import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from haulout.web import health
 from haulout.web.api.troubles import Troubles
 from haulout.web.auth.settings import AccessSettings
 from haulout.web.listening import Address
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,4 +78,6 @@ async def serving(
                 access=settings.access,
             )
             await stack.enter_async_context(dashboard)
+        else:
+            log.info("the dashboard and /metrics are not served: no --metrics-port is set")
         yield

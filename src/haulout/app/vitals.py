@@ -21,7 +21,8 @@ from haulout.app.telemetry import replica
 from haulout.budget.tallies import WAITING, BudgetTallies
 from haulout.core.metering import Tally
 from haulout.drain.tallies import ORDER, PROFILE, DrainTallies
-from haulout.history.keeper import Backlog
+from haulout.history.backlog import Backlog
+from haulout.history.retention import Retention
 from haulout.kube import meters
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
@@ -52,19 +53,25 @@ class Vitals:
     logged: "Troubles | None" = None
     orders: Controller | None = None  # of NodeMaintenances, while this replica leads
     nodes: Cache[Node] | None = None  # the same
+    retention: Retention | None = None  # the same
     client: Client | None = None  # by which the cluster is asked
     drains: DrainTallies = field(default_factory=DrainTallies)
     unrecorded: Backlog = field(default_factory=Backlog)  # what happened and is not in the history of nodes yet
     viewers: Callable[[], int] = lambda: 0  # how many look on
 
     @contextlib.contextmanager
-    def leading(self, orders: Controller, nodes: Cache[Node]) -> Iterator[None]:
+    def leading(self, orders: Controller, nodes: Cache[Node], retention: Retention) -> Iterator[None]:
         """Know what a leader knows while the context lasts."""
-        self.orders, self.nodes = orders, nodes
+        self.orders, self.nodes, self.retention = orders, nodes, retention
         try:
             yield
         finally:
-            self.orders = self.nodes = None
+            self.orders = self.nodes = self.retention = None
+
+    def recorded(self, node: str) -> None:
+        """Learn that a record was made for a node, which may be gone by now."""
+        if self.retention is not None:
+            self.retention.add(node)
 
     def count_viewers(self, count: Callable[[], int]) -> None:
         """Learn how to count those who look on."""
@@ -98,6 +105,8 @@ class Vitals:
         for controller in (self.orders, profiles):
             if controller is not None:
                 yield from controller.history.troubles()
+        if self.retention is not None:
+            yield from self.retention.troubles()
 
     def told(self) -> Sequence[str]:
         """Return how it stands, a line each, with a plus if that is good and a minus if it is not."""

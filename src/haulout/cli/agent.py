@@ -10,7 +10,7 @@ from haulout.cli import options
 @click.option("--node", metavar="NAME", envvar="NODE_NAME", required=True, help="The node. [env: NODE_NAME]")
 @click.option(
     "--cloud",
-    type=click.Choice(["auto", "azure", "gcp"]),
+    type=click.Choice(["auto", "aws", "azure", "gcp"]),
     default="auto",
     show_default=True,
     help="Whose metadata service it is; auto: whichever answers.",

@@ -49,8 +49,11 @@ async def _set(client: Client, node: Node, offer: Offer, *, dry_run: str) -> Non
 
 def _told(node: Node, offer: Offer, *, suffix: str) -> Iterator[Line]:
     yield Line(f"node/{node.name} approved{suffix}", is_result=True)
-    yield Line(f"node/{node.name}: profile {offer.profile} goes to {offer.target}, as {offer.would} now")
     if offer.waits_for:
-        yield Line(f"node/{node.name}: it still waits until {offer.waits_for}")
+        yield Line(
+            f"node/{node.name}: profile {offer.profile} waits until {offer.waits_for}; then it goes to {offer.target}"
+        )
+    else:
+        yield Line(f"node/{node.name}: profile {offer.profile} goes to {offer.target}, as {offer.would} now")
     for wish in offer.wishes:
         yield Line(f"node/{node.name}: {wish.command(node)}")

@@ -13,6 +13,7 @@ from haulout.errors import ConfigError
 from haulout.profiles import inwords, picture
 from haulout.profiles.inwords import Told
 from haulout.profiles.model import Configuration, Profile
+from haulout.profiles.object_notifications import described
 from haulout.profiles.reviewing import reachable
 from haulout.profiles.trial import Trial
 from haulout.profiles.words import counted
@@ -62,6 +63,9 @@ def explanation(found: Trial, *, file: str) -> Iterator[str]:
     if configuration.profiles:
         yield f"Checks that ask the outside are repeated every {duration.format(configuration.requeue)}."
     yield from map(printable, _budget(configuration.budget))
+    if configuration.notifications:
+        yield "Told about NodeMaintenances and MaintenanceNotices:"
+        yield from (printable(f"  {it}") for it in described(configuration.notifications))
     if not configuration.profiles:
         yield "There are no profiles: nodes are taken out of service on a person's order, and for maintenance that is"
         yield "announced, by the default: haulout check --print-default."

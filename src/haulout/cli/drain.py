@@ -42,7 +42,7 @@ MOST_AT_ONCE = 50
     "--order",
     metavar="ORDER",
     help="Who leaves last, with commas: priority (the most important pods), storage-last (pods with volumes that move "
-    "along), daemonsets-last.",
+    "along), daemonsets-last (pods of DaemonSets, if a taint of the node keeps them from coming back).",
 )
 @click.option("--policy", metavar="FILE", help="A drain policy in YAML; flags that are given go before it.")
 @click.option("--plain", is_flag=True, help="Lines instead of a live view, also on a terminal.")

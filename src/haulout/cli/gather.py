@@ -55,7 +55,7 @@ def gather(
     from haulout.errors import UsageError
     from haulout.profiles.plugins.registry import registries
 
-    since = span_of(span)
+    since = span_of("--since", span)
     if since is None:
         raise click.UsageError("--since: expected a time such as 24h")
     now = RealClock().now()

@@ -12,6 +12,8 @@ from haulout.core import duration
 if TYPE_CHECKING:  # heavy: imported when it is needed
     from haulout.hub.settings import HubSettings
 
+_SMALLEST_MEMORY = 64 << 20  # what a hub takes without any cluster
+
 NAMES = (
     "approval_timeout",
     "unreachable_after",
@@ -19,6 +21,7 @@ NAMES = (
     "enable_metal3_maintenance",
     "metal3_unguarded",
     "cluster_budget",
+    "memory_limit",
     "no_leader_election",
 )
 
@@ -53,15 +56,42 @@ def _limit(_ctx: click.Context, _: click.Parameter, text: str | None) -> timedel
         raise click.BadParameter(f"expected a duration such as 4h, or 0: {error}") from None
 
 
-def _budget(_ctx: click.Context, _: click.Parameter, limits: tuple[str, ...]) -> tuple[str, ...]:
+def cluster_budget(limits: tuple[str, ...]) -> tuple[str, ...]:
+    """Return limits on how many clusters are in maintenance at once, as they are; raises `ValueError`."""
     from haulout.hub.cluster_limits import read_limit
 
     for text in limits:
-        try:
-            read_limit(text)
-        except ValueError as error:
-            raise click.BadParameter(f"{error}.") from None
+        read_limit(text)
     return limits
+
+
+def memory_limit(text: str) -> int | None:
+    """Return a limit in bytes, of which 0 means that of the container; raises `ValueError`."""
+    from haulout.core import quantity
+
+    try:
+        found = quantity.parse(text).value
+    except ValueError:
+        found = -1
+    if found and found < _SMALLEST_MEMORY:
+        raise ValueError(f"expected at least 64Mi, such as 400Mi, or 0, found {text!r:.60}")
+    return found or None
+
+
+def _budget(_ctx: click.Context, _: click.Parameter, limits: tuple[str, ...]) -> tuple[str, ...]:
+    try:
+        return cluster_budget(limits)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
+
+
+def _memory(_ctx: click.Context, _: click.Parameter, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return memory_limit(text)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.") from None
 
 
 _OPTIONS = (
@@ -106,6 +136,13 @@ _OPTIONS = (
         "labels, such as env=prod:1. May be given several times, and all hold. [default: as many as ask for it]",
     ),
     click.option(
+        "--memory-limit",
+        metavar="QUANTITY",
+        callback=_memory,
+        help="How much memory the process may use, such as 400Mi. All workload clusters together get a part of it. "
+        "[default: the memory limit of the container; 400Mi without one]",
+    ),
+    click.option(
         "--no-leader-election",
         is_flag=True,
         help="Work at once, without a lease: only if nothing else works for this management cluster.",
@@ -121,6 +158,7 @@ def _settings(
     enable_metal3_maintenance: bool,
     metal3_unguarded: bool,
     cluster_budget: tuple[str, ...],
+    memory_limit: int | None,
 ) -> "HubSettings":
     from haulout.hub.settings import HubSettings, OldApprovals
 
@@ -131,4 +169,5 @@ def _settings(
         metal3=enable_metal3_maintenance,
         metal3_unguarded=metal3_unguarded,
         cluster_budget=cluster_budget,
+        memory_limit=memory_limit,
     )

@@ -1,4 +1,4 @@
-"""What Haulout has left in a cluster for an owner that is no more: marks, taints, labels, slots and leases.
+"""What Haulout has left in a cluster for an owner that is no more: marks, copies, taints, labels, slots and leases.
 
     found = await examine(client, namespace="haulout")
     for finding in found.findings: await finding.repair()
@@ -18,7 +18,8 @@ from datetime import datetime
 from functools import partial
 from typing import TypeVar
 
-from haulout.budget.away import is_taken_by
+from haulout.budget.away import RECOVERING, is_taken_by, recovering_of
+from haulout.budget.cordon_copies import CONFIG_MAP
 from haulout.budget.slots import LEDGER, WITHDRAWN, cause_of
 from haulout.cli.holders import Presence, judged
 from haulout.drain import cordon
@@ -28,8 +29,9 @@ from haulout.kube.cache import revision
 from haulout.kube.client import Client
 from haulout.kube.ledger import LEDGERS, BadLedger, Ledger, Slot, ledger_name
 from haulout.kube.objects import Lease, Node, RawObject
-from haulout.kube.patches import node_patch
+from haulout.kube.patches import merge_patch, node_patch
 from haulout.kube.resources import LEASES, NODES
+from haulout.maintenance import recovery
 from haulout.maintenance.holding import OWNER_PREFIX, WISHES
 from haulout.maintenance.lease import HOLDER, NAMESPACE, name_of
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
@@ -85,9 +87,12 @@ async def examine(client: Client, *, namespace: str | None = None, lease_namespa
     findings: list[Finding] = []
     for node in nodes.values():
         findings += _on_node(client, node, maintenances)
-    for home in await notes.seen(_homes(client, namespace), "budget slots", absent=()) or ():
+    for home in await notes.seen(_homes(client, namespace, ledger_name(LEDGER)), "budget slots", absent=()) or ():
         slots = await notes.seen(_slots(client, home, notes), f"budget slots in namespace {home}", absent=())
         findings += [_void(client, home, it, nodes.get(it.name)) for it in slots or () if _is_void(it, nodes)]
+    for home in await notes.seen(_homes(client, namespace, CONFIG_MAP), "copies of cordon marks", absent=()) or ():
+        copies = await notes.seen(_copies(client, home), f"copies of cordon marks in namespace {home}", absent={})
+        findings += [_stale(client, home, key, at) for key, at in (copies or {}).items() if _is_stale(key, nodes)]
     if maintenances is not None:
         leases = await notes.seen(_leases(client, lease_namespace), f"leases in namespace {lease_namespace}", absent=())
         findings += [_left(client, it) for it in leases or () if _is_left(it, maintenances)]
@@ -112,11 +117,11 @@ async def repair(client: Client, finding: Finding, *, namespace: str | None = No
     raise KubeError(f"{finding.about}: others keep changing it")
 
 
-async def _homes(client: Client, namespace: str | None) -> tuple[str, ...]:
-    """Return the namespaces that may have a ledger of slots."""
+async def _homes(client: Client, namespace: str | None, name: str) -> tuple[str, ...]:
+    """Return the namespaces that may have a ConfigMap of this name."""
     if namespace is not None:
         return (namespace,)
-    found = await client.list(LEDGERS, fields=f"metadata.name={ledger_name(LEDGER)}")
+    found = await client.list(LEDGERS, fields=f"metadata.name={name}")
     return tuple(it.namespace for it in found.items)
 
 
@@ -161,6 +166,15 @@ def _on_node(client: Client, node: Node, maintenances: Maintenances | None) -> I
         yield _about(client, node, f"taint {cordon.DRAIN_TAINT.key} without a NodeMaintenance", *_unmarked(node))
     if WITHDRAWN in annotations:
         yield _about(client, node, f"annotation {WITHDRAWN} was left behind", _without(node, WITHDRAWN), _CLEARS)
+    if maintenances is not None:
+        yield from _recovering(client, node, maintenances)
+
+
+def _recovering(client: Client, node: Node, maintenances: Maintenances) -> Iterator[Finding]:
+    for name in recovering_of(node):
+        if name not in maintenances:
+            problem = f"annotation {RECOVERING} names NodeMaintenance {name}, which is no more"
+            yield _about(client, node, problem, recovery.unmarked(node, name), "removes the name from the annotation")
 
 
 def _is_ordered(node: Node, maintenances: Maintenances | None) -> bool:
@@ -213,6 +227,29 @@ def _void(client: Client, namespace: str, slot: Slot, node: Node | None) -> Find
         remedy="gives the slot back",
         since=slot.since,
         repair=partial(Ledger(client, namespace=namespace).give_back, LEDGER, lambda it: it == slot),
+    )
+
+
+async def _copies(client: Client, namespace: str) -> dict[str, str]:
+    """Return the resourceVersion of the ConfigMap that keeps copies, by key of each copy."""
+    found = await client.get(LEDGERS, CONFIG_MAP, namespace=namespace)
+    return dict.fromkeys(found.data, found.resource_version)
+
+
+def _is_stale(key: str, nodes: Mapping[str, Node]) -> bool:
+    """Tell whether a copy is of a node that is gone, or that is schedulable and has no mark: nobody holds it."""
+    uid = key.rpartition(".")[0]
+    node = next((it for it in nodes.values() if it.uid == uid), None)
+    return node is None or not (node.spec.unschedulable or MARK in node.metadata.annotations)
+
+
+def _stale(client: Client, namespace: str, key: str, version: str) -> Finding:
+    patch = merge_patch({"metadata": {"resourceVersion": version}, "data": {key: None}})
+    return Finding(
+        about=f"copy {key} in ConfigMap {namespace}/{CONFIG_MAP}",
+        problem="the node of this cordon mark is gone, or nobody holds it",
+        remedy="removes the copy",
+        repair=partial(client.patch, LEDGERS, CONFIG_MAP, patch, namespace=namespace),
     )
 
 

@@ -136,7 +136,8 @@ async def connected(wishes: Wishes, node: str) -> AsyncIterator[tuple[Client, Co
     known = None if wishes.config_map is not None else from_file(wishes.file, wishes.given)
     async with connect(kubeconfig=wishes.kubeconfig, context=wishes.context) as session:
         known = known or await from_config_map(session.client, wishes.config_map or "", wishes.given)
-        in_force = default.in_force(known.configuration, is_left=await _is_left(session.client, node))
+        is_left, recovery = await _is_left(session.client, node), default.recovery_of({**os.environ, **wishes.given})
+        in_force = default.in_force(known.configuration, is_left=is_left, recovery=recovery)
         yield session.client, in_force, known.notes
 
 
@@ -161,7 +162,7 @@ def from_file(file: str | None, given: Mapping[str, str]) -> Known:
     if file is None and not Path(DEFAULT_FILE).exists():
         ways = "if the operator has a file, name it with --config, or its ConfigMap with --config-map"
         note = f"there is no {DEFAULT_FILE} here, so this is by the default (haulout check --print-default); {ways}"
-        return Known(default.configuration(), (note,))
+        return Known(default.configuration(default.recovery_of({**os.environ, **given})), (note,))
     name = file or DEFAULT_FILE
     return loaded(content(name), name, given)
 

@@ -1,9 +1,17 @@
 """How a command that waits for anything runs, and ends when it is told to.
 
-When a process was stopped for a while, timeouts close its connections before what has arrived on them is read. uvloop
-then reports a "Fatal error on SSL protocol" with a traceback, since it cannot write to a closed handle. Whoever waits
-for such a connection hears of its end anyway, so this is a line at DEBUG. All else that an event loop reports
-may be a defect, and stays an error.
+When a process was stopped for a while, uvloop reads the answer to a TLS handshake before it runs the timers that are
+overdue. A connect timeout then cancels `create_connection` although the handshake has ended meanwhile, and uvloop
+closes the TCP handle under its SSLProtocol (uvloop/loop.pyx, `tr._close()` in `create_connection`). Two reports with a
+traceback follow:
+
+- The handshake succeeded: SSLProtocol writes its last message to the closed handle, which raises RuntimeError.
+- The handshake failed, or the peer reset the connection: the future that carries the error is dropped, as nobody
+  awaits it any more. SSLProtocol has raised this error, or it comes from the transport and was never raised.
+
+In both cases whoever wanted the connection has got its timeout, so each report is a line at DEBUG. SSLProtocol and the
+transports report no other error of a connection: uvloop leaves out each OSError, which includes ssl.SSLError. All else
+that an event loop reports may be a defect, and stays an error.
 """
 
 import asyncio
@@ -19,8 +27,9 @@ T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
-_ON_A_CONNECTION = ("Fatal error on SSL protocol", "Fatal error on transport")
-_ALREADY_CLOSED = "the handler is closed"  # uvloop/handles/handle.pyx, UVHandle._ensure_alive
+_CLOSED_HANDLE = "the handler is closed"  # uvloop/handles/handle.pyx, UVHandle._ensure_alive
+_DROPPED_FUTURE = "Future exception was never retrieved"  # Lib/asyncio/futures.py, Future.__del__
+_SSL_PROTOCOL = "uvloop/sslproto.pyx"  # as tracebacks name it
 
 TERMINATED = 128 + signal.SIGTERM  # as a shell reports a process that SIGTERM ended
 
@@ -48,16 +57,26 @@ async def _cancelled_by_sigterm(main: Coroutine[Any, Any, T]) -> T:
 def report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Log what an event loop has to report."""
     error = context.get("exception")
-    is_of_a_connection = str(context.get("message", "")).startswith(_ON_A_CONNECTION)
-    if is_of_a_connection and isinstance(error, RuntimeError) and str(error).endswith(_ALREADY_CLOSED):
-        log.debug("data arrived on a connection that was closed already: %s", type(error).__name__)
+    if _is_write_to_closed_handle(context, error) or _is_dropped_handshake(context, error):
+        log.debug("a connection was given up while its TLS handshake ended: %r", error)
         return
     loop.default_exception_handler(context)
 
 
+def _is_write_to_closed_handle(context: dict[str, Any], error: object) -> bool:
+    return "transport" in context and isinstance(error, RuntimeError) and str(error).endswith(_CLOSED_HANDLE)
+
+
+def _is_dropped_handshake(context: dict[str, Any], error: object) -> bool:
+    if context.get("message") != _DROPPED_FUTURE or not isinstance(error, OSError):
+        return False
+    raised_in = error.__traceback__
+    return raised_in is None or raised_in.tb_frame.f_code.co_filename.endswith(_SSL_PROTOCOL)
+
+
 def _new_event_loop() -> asyncio.AbstractEventLoop:
     try:
-        import uvloop
-    except ImportError:
+        from haulout.cli.event_loop import EventLoop
+    except ImportError:  # uvloop is not installed
         return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+    return EventLoop()

@@ -1,11 +1,16 @@
 """`haulout manifests`: what to apply to a cluster before the operator runs in it."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from haulout.cli import options
 from haulout.cli.check import variables
+
+if TYPE_CHECKING:  # heavy: imported when it is needed
+    from haulout.app.manifests import Installation
 
 _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_namespaces")
 
@@ -28,7 +33,11 @@ _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_names
 )
 @click.option("--crds-only", is_flag=True, help="Only the CustomResourceDefinitions.")
 @click.option("--machines", is_flag=True, help="Also what it takes to replace the Machines of OpenShift.")
-@click.option("--agent", is_flag=True, help="Also an agent on each node, which Azure and Google Cloud need.")
+@click.option(
+    "--agent",
+    is_flag=True,
+    help="Also an agent on each node, which Azure and Google Cloud need, and AWS without a queue.",
+)
 @click.option("--esx", is_flag=True, help="Also what it takes to see to nodes on ESX hosts, by a Secret haulout-esx.")
 @click.option("--image", metavar="IMAGE", help="The operator's image, as your registry names it.")
 @click.option(
@@ -59,7 +68,7 @@ _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_names
 )
 @click.option(
     "--env",
-    "given",
+    "variables",
     multiple=True,
     metavar="NAME=value",
     callback=variables,
@@ -113,29 +122,7 @@ _OF_HUB = ("mode", "hub_flags", "image", "namespace", "replicas", "allowed_names
     help="A Secret with the keys of AWS, such as the Machine Maintenance Operator's: it is read, to listen to AWS.",
 )
 @click.pass_context
-def manifests(  # noqa: PLR0913 - one for each option
-    ctx: click.Context,
-    *,
-    mode: str,
-    hub_flags: tuple[str, ...],
-    crds_only: bool,
-    machines: bool,
-    agent: bool,
-    esx: bool,
-    image: str | None,
-    namespace: str,
-    lease_namespace: str,
-    replicas: int,
-    file: str | None,
-    given: Mapping[str, str],
-    kubernikus: str | None,
-    dashboard_auth: str,
-    dashboard_acts: str | None,
-    pod_deletion: bool,
-    allowed_namespaces: tuple[str, ...],
-    aws_secret: str | None,
-    oci_handler: str | None,
-) -> None:
+def manifests(ctx: click.Context, /, **given: Any) -> None:
     """Print YAML for `kubectl apply -f -`: definitions, namespaces, permissions and the operator's Deployment.
 
     With --config the permissions are those that NodeMaintenances and this configuration need, and no more. Without it
@@ -160,49 +147,96 @@ def manifests(  # noqa: PLR0913 - one for each option
       0  it was printed
       2  the command line or the file makes no sense
     """  # noqa: D301 - \b is click's mark for a paragraph to leave as it is
-    if mode == "management":
+    wanted = _Options(**given)
+    if wanted.mode == "management":
         _check_hub(ctx)
-        _print_hub(
-            image=image, namespace=namespace, replicas=replicas, flags=hub_flags, allowed_namespaces=allowed_namespaces
-        )
+        _print_hub(wanted)
         return
-    if hub_flags:
-        raise click.UsageError("--hub-flag: only with --mode management")
-    from haulout.app.manifests import Installation, as_yaml, definitions, everything
-    from haulout.cli.configuring import configuration, of_kubernikus
-    from haulout.notices.sources.aws.settings import is_named
-    from haulout.web.api.shapes import AuthMode
-    from haulout.web.auth.permissions import Impersonation
+    _check(wanted)
+    if wanted.crds_only:
+        _print_definitions(wanted)
+    else:
+        _print_operator(wanted)
 
-    if aws_secret and not is_named(aws_secret):
-        raise click.BadParameter(f"expected NAMESPACE/NAME, found {aws_secret!r:.60}.", param_hint="--aws-secret")
-    if dashboard_acts and dashboard_auth != "proxy":
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Options:
+    """The values of the options."""
+
+    mode: str
+    hub_flags: tuple[str, ...]
+    crds_only: bool
+    machines: bool
+    agent: bool
+    esx: bool
+    image: str | None
+    namespace: str
+    lease_namespace: str
+    replicas: int
+    file: str | None
+    variables: Mapping[str, str]
+    kubernikus: str | None
+    dashboard_auth: str
+    dashboard_acts: str | None
+    pod_deletion: bool
+    allowed_namespaces: tuple[str, ...]
+    aws_secret: str | None
+    oci_handler: str | None
+
+
+def _check(wanted: _Options) -> None:
+    """Refuse options of an operator that do not go together."""
+    from haulout.notices.sources.aws.settings import is_named
+
+    if wanted.hub_flags:
+        raise click.UsageError("--hub-flag: only with --mode management")
+    if wanted.aws_secret and not is_named(wanted.aws_secret):
+        raise click.BadParameter(
+            f"expected NAMESPACE/NAME, found {wanted.aws_secret!r:.60}.", param_hint="--aws-secret"
+        )
+    if wanted.dashboard_acts and wanted.dashboard_auth != "proxy":
         raise click.UsageError(
             "--dashboard-acts: only with --dashboard-auth=proxy; with token people act with their own token"
         )
-    if crds_only:
-        click.echo(as_yaml(definitions(with_machines=machines)), nl=False)
-        return
-    if not image:
+    if not wanted.crds_only and not wanted.image:
         raise click.UsageError("--image: expected the operator's image; or --crds-only, to run it from elsewhere")
-    wanted = Installation(
-        image=image,
-        namespace=namespace,
-        lease_namespace=lease_namespace,
-        replicas=replicas,
-        configuration=None if file is None else configuration(file, given),
-        machines=machines,
-        agent=agent,
-        kubernikus=None if kubernikus is None else of_kubernikus(kubernikus, given),
-        esx=esx,
-        dashboard=AuthMode(dashboard_auth),
-        acts=None if dashboard_acts is None else Impersonation(dashboard_acts),
-        aws_secret=aws_secret or "",
-        handler_namespace=oci_handler or "",
-        pod_deletion=pod_deletion,
-        allowed_namespaces=allowed_namespaces,
+
+
+def _print_definitions(wanted: _Options) -> None:
+    from haulout.app.manifests import as_yaml, definitions
+
+    click.echo(as_yaml(definitions(with_machines=wanted.machines)), nl=False)
+
+
+def _print_operator(wanted: _Options) -> None:
+    from haulout.app.manifests import as_yaml, everything
+
+    click.echo(as_yaml(everything(_installation(wanted))), nl=False)
+
+
+def _installation(wanted: _Options) -> "Installation":
+    from haulout.app.manifests import Installation
+    from haulout.cli.configuring import configuration, of_kubernikus
+    from haulout.web.api.shapes import AuthMode
+    from haulout.web.auth.permissions import Impersonation
+
+    return Installation(
+        image=wanted.image or "",
+        namespace=wanted.namespace,
+        lease_namespace=wanted.lease_namespace,
+        replicas=wanted.replicas,
+        configuration=None if wanted.file is None else configuration(wanted.file, wanted.variables),
+        machines=wanted.machines,
+        agent=wanted.agent,
+        kubernikus=None if wanted.kubernikus is None else of_kubernikus(wanted.kubernikus, wanted.variables),
+        esx=wanted.esx,
+        dashboard=AuthMode(wanted.dashboard_auth),
+        acts=None if wanted.dashboard_acts is None else Impersonation(wanted.dashboard_acts),
+        aws_secret=wanted.aws_secret or "",
+        handler_namespace=wanted.oci_handler or "",
+        pod_deletion=wanted.pod_deletion,
+        allowed_namespaces=wanted.allowed_namespaces,
     )
-    click.echo(as_yaml(everything(wanted)), nl=False)
 
 
 def _check_hub(ctx: click.Context) -> None:
@@ -213,15 +247,17 @@ def _check_hub(ctx: click.Context) -> None:
             raise click.UsageError(f"{parameter.opts[-1]}: not with --mode management")
 
 
-def _print_hub(
-    *, image: str | None, namespace: str, replicas: int, flags: tuple[str, ...], allowed_namespaces: tuple[str, ...]
-) -> None:
+def _print_hub(wanted: _Options) -> None:
     from haulout.app.hub_manifests import HubInstallation, everything
     from haulout.app.manifests import as_yaml
 
-    if not image:
+    if not wanted.image:
         raise click.UsageError("--image: expected the hub's image")
-    wanted = HubInstallation(
-        image=image, namespace=namespace, replicas=replicas, flags=flags, allowed_namespaces=allowed_namespaces
+    installation = HubInstallation(
+        image=wanted.image,
+        namespace=wanted.namespace,
+        replicas=wanted.replicas,
+        flags=wanted.hub_flags,
+        allowed_namespaces=wanted.allowed_namespaces,
     )
-    click.echo(as_yaml(everything(wanted)), nl=False)
+    click.echo(as_yaml(everything(installation)), nl=False)

@@ -7,10 +7,11 @@ the data of its node, so that the last transition is shown in any case.
 """
 
 import asyncio
+import re
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from haulout.cli import times
 from haulout.cli.nodes import meant
@@ -18,10 +19,19 @@ from haulout.cli.noticing.sights import all_of_them
 from haulout.errors import HauloutError, KubeError, NotFound, UsageError
 from haulout.esx import keys as esx
 from haulout.history.holding import stands
-from haulout.history.record import MAINTENANCE_RECORDS, Content, Entry, Record, added, content_of
+from haulout.history.record import (
+    MAINTENANCE_RECORDS,
+    Content,
+    Entry,
+    Record,
+    added,
+    content_of,
+    continued,
+    within,
+)
 from haulout.kube import discovery
 from haulout.kube.client import Client
-from haulout.kube.objects import Node
+from haulout.kube.objects import Misfit, Node
 from haulout.kube.resources import NODES
 from haulout.kubernikus import keys as kubernikus
 from haulout.profiles import data
@@ -30,16 +40,20 @@ from haulout.profiles.plugin import DATA_ANNOTATION, NodeSight
 from haulout.profiles.recording import claims
 
 _AT_ONCE = 8
+_PAGE = 100  # records, of up to 32 KiB each
+_DATE = re.compile(r"[0-9]{4}-[0-9]")
 _HOLDERS = (kubernikus.OWNER, esx.OWNER)
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was asked for."""
+    """What was asked for; a span is how long ago."""
 
-    nodes: tuple[str, ...]
-    within: timedelta | None = None
+    nodes: tuple[str, ...] = ()
+    since: timedelta | datetime | None = None
+    until: timedelta | datetime | None = None
     most: int | None = None
+    selector: str = ""  # of the nodes, if all of them are asked for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +65,8 @@ class NodeHistory:
     entries: tuple[Entry, ...]  # those that are asked for
     older: int = 0  # that have given way
     left_out: int = 0  # that are not asked for
+    deleted: datetime | None = None  # when the node was deleted, if that is known
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,17 +79,36 @@ class Found:
     unknown: tuple[str, ...] = ()  # what is wrong with the other nodes that were named
 
 
-def span_of(text: str | None) -> timedelta | None:
-    """Return a span such as `7d`, `1d12h` or `90m`; raises `UsageError`."""
+def span_of(option: str, text: str | None) -> timedelta | None:
+    """Return a span into the past such as `7d`, `1d12h` or `90m`; raises `UsageError`."""
     if text is None:
         return None
     try:
         found = times.span(text)
     except ValueError as error:
-        raise UsageError(f"--since: {error}") from None
+        raise UsageError(f"{option}: {error}") from None
     if found <= timedelta():
-        raise UsageError(f"--since: expected a span into the past, such as 7d, found {text!r}")
+        raise UsageError(f"{option}: expected a span into the past, such as 7d, found {text!r}")
     return found
+
+
+def when_of(option: str, text: str | None) -> timedelta | datetime | None:
+    """Return a span into the past such as `7d` or `1d12h`, or an instant; raises `UsageError`."""
+    if text is None or not _DATE.match(text.strip()):
+        return span_of(option, text)
+    try:
+        return times.stamp(text)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def _before(now: datetime, when: timedelta | datetime | None) -> datetime | None:
+    if not isinstance(when, timedelta):
+        return when
+    try:
+        return now - when
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 async def look(client: Client, wanted: Wanted) -> Found:
@@ -98,11 +133,50 @@ async def look(client: Client, wanted: Wanted) -> Found:
     notes: list[str] = []
     histories = []
     for name, (node, record) in there.items():
-        history, more = _history(name, node, record, wanted, announced.get(name, ()), now)
+        history = _history(name, node, record, wanted, announced.get(name, ()), now)
         histories.append(history)
-        notes += more
+        notes += history.notes
     unknown = [f'node "{name}" not found{await meant(client, name)}' for name in seen if name not in there]
     return Found(nodes=tuple(histories), now=now, notes=tuple(notes), unknown=tuple(unknown))
+
+
+async def look_at_all(client: Client, wanted: Wanted) -> AsyncIterator[NodeHistory]:
+    """Yield the histories of all nodes in which something is asked for, page by page; raises as `look` does.
+
+    Nodes that were deleted are among them, unless nodes are selected by their labels, which no record has.
+    """
+    nodes = {it.name: it for it in (await client.list(NODES, labels=wanted.selector)).items}
+    announced, now = await _announced(client), client.clock.now()
+    try:
+        async for page in client.pages(MAINTENANCE_RECORDS, page_size=_PAGE):
+            for record in page.items:
+                node = nodes.pop(record.name, None)
+                if node is None and wanted.selector:
+                    continue
+                if isinstance(record, Misfit):
+                    yield _unreadable(record, exists=node is not None)
+                    continue
+                history = _history(record.name, node, record, wanted, announced.get(record.name, ()), now)
+                if history.entries:
+                    yield history
+    except NotFound:
+        await _assert_kept(client)
+        raise
+    for name, node in nodes.items():  # of which nothing is recorded yet, or ever
+        history = _history(name, node, None, wanted, announced.get(name, ()), now)
+        if history.entries:
+            yield history
+
+
+def of_all(histories: Sequence[NodeHistory], *, now: datetime) -> Found:
+    """Return what there is of all nodes; what is to be said about single ones is left to those who ask for them."""
+    notes = [note for it in histories for note in it.notes if not it.entries]
+    return Found(nodes=tuple(it for it in histories if it.entries), now=now, notes=tuple(notes))
+
+
+def _unreadable(record: Misfit, *, exists: bool) -> NodeHistory:
+    note = f"The record of node {record.name} cannot be read: {record.problem}"
+    return NodeHistory(node=record.name, exists=exists, entries=(), notes=(note,))
 
 
 async def _node(client: Client, name: str) -> Node | None:
@@ -133,34 +207,43 @@ def _history(
     wanted: Wanted,
     announced: Sequence[Entry],
     now: datetime,
-) -> tuple[NodeHistory, Sequence[str]]:
+) -> NodeHistory:
     content = Content() if record is None else content_of(record)
     notes = []
+    completed = content
     if node is None:
-        notes.append(f"Node {name} is gone, and soon its history will be.")
+        notes.append(_of_deleted(name, content.node_deleted))
     elif record is not None and not record.is_about(node.uid):
-        notes.append(f"Node {name} is new: what was recorded is about an earlier node of this name.")
-        content = Content()
-    completed = content if node is None else _completed(content, node, now=now)
+        notes.append(f"Node {name} is new: what was recorded so far is about an earlier node of this name.")
+        begun = continued(content, node.uid, at=node.metadata.creation_timestamp or now)
+        completed = _completed(begun, node, now=now)
+        completed = content if completed is begun else completed
+    else:
+        completed = _completed(content, node, now=now)
     if completed is not content:
         notes.append(f"What is last of node {name} is not recorded yet, but known from the node itself.")
     if any(map(is_set_back, completed.entries)):
         notes.append(
             f"A clock was set back while things happened to node {name}: where it says ?, nobody knows how long."
         )
-    since = None if wanted.within is None else now - wanted.within
     entries = merged(completed.entries, announced)
-    first = next((number for number, it in enumerate(entries) if since is None or it.time >= since), len(entries))
-    chosen = entries[first:]
+    chosen = within(entries, since=_before(now, wanted.since), until=_before(now, wanted.until))
     chosen = chosen[-wanted.most :] if wanted.most is not None else chosen
-    history = NodeHistory(
+    return NodeHistory(
         node=name,
         exists=node is not None,
         entries=tuple(chosen),
         older=completed.total - len(completed.entries),
         left_out=len(entries) - len(chosen),
+        deleted=None if node is not None else content.node_deleted,
+        notes=tuple(notes),
     )
-    return history, notes
+
+
+def _of_deleted(name: str, deleted: datetime | None) -> str:
+    if deleted is None:
+        return f"Node {name} is gone: nobody wrote down yet when it was deleted."
+    return f"Node {name} was deleted at {times.moment(deleted)} UTC. Its history is kept for a time."
 
 
 def merged(recorded: Sequence[Entry], announced: Sequence[Entry]) -> list[Entry]:

@@ -2,8 +2,8 @@
 
 import shutil
 import sys
-from collections.abc import Iterator
-from datetime import timedelta
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timedelta
 
 import click
 import msgspec
@@ -40,6 +40,31 @@ def as_text(found: Found, *, is_wide: bool = False, width: int | None = None) ->
         yield from _node(history, is_titled=len(found.nodes) > 1, is_wide=is_wide, width=width)
 
 
+def as_table(histories: Sequence[NodeHistory], *, is_wide: bool = False, width: int | None = None) -> Iterator[str]:
+    """Yield lines of one table about all nodes, the newest last; the entries of each node stay in their order."""
+    rows = [(at, _with_node(it, entry, is_wide=is_wide)) for it in histories for at, entry in _in_order(it.entries)]
+    if not rows:
+        yield "Nothing has happened to any node, or not in that time."
+        return
+    rows.sort(key=lambda timed: timed[0])
+    time, *others = _WIDE_HEADER if is_wide else _HEADER
+    yield from columns([(time, "NODE", *others), *(cells for _, cells in rows)], width=width)
+
+
+def _in_order(entries: Sequence[Entry]) -> Iterator[tuple[datetime, Entry]]:
+    """Yield entries with the times by which they are sorted among others: no clock takes one before its predecessor."""
+    latest = None
+    for entry in entries:
+        latest = entry.time if latest is None else max(latest, entry.time)
+        yield latest, entry
+
+
+def _with_node(history: NodeHistory, entry: Entry, *, is_wide: bool) -> tuple[str, ...]:
+    time, *others = _cells(entry, is_wide=is_wide)
+    name = printable(history.node) if history.exists else f"{printable(history.node)} (deleted)"
+    return time, name, *others
+
+
 def _node(history: NodeHistory, *, is_titled: bool, is_wide: bool, width: int | None) -> Iterator[str]:
     if is_titled:
         yield click.style(printable(f"Node {history.node}"), bold=True)
@@ -56,7 +81,7 @@ def _node(history: NodeHistory, *, is_titled: bool, is_wide: bool, width: int | 
 def _nothing(history: NodeHistory) -> str:
     name = printable(history.node)
     if history.left_out:
-        return f"Nothing of the {history.left_out} {_entries(history.left_out)} about node {name} is that recent."
+        return f"Nothing of the {history.left_out} {_entries(history.left_out)} about node {name} is of that time."
     return f"Nothing has happened to node {name} yet, or not since its history is kept."
 
 
@@ -128,6 +153,7 @@ class _NodeJson(_Json, frozen=True):
     exists: bool
     older: int
     entries: tuple[Entry, ...]
+    deleted: datetime | msgspec.UnsetType = msgspec.UNSET
 
 
 class _FoundJson(_Json, frozen=True):
@@ -146,5 +172,14 @@ def as_yaml(found: Found) -> str:
 
 
 def _document(found: Found) -> _FoundJson:
-    nodes = [_NodeJson(node=it.node, exists=it.exists, older=it.older, entries=it.entries) for it in found.nodes]
+    nodes = [
+        _NodeJson(
+            node=it.node,
+            exists=it.exists,
+            older=it.older,
+            entries=it.entries,
+            deleted=it.deleted or msgspec.UNSET,
+        )
+        for it in found.nodes
+    ]
     return _FoundJson(nodes=tuple(nodes), notes=(*found.notes, *found.unknown))

@@ -20,7 +20,7 @@ _PREFIXES = ("node/", "nodes/", "no/")  # as kubectl's -o name prints them
 async def find(client: Client, names: Sequence[str], selector: str | None) -> tuple[Node, ...]:
     """Return the nodes, in the order in which they were named; raises `KubeError` if one is not there."""
     if selector is not None:
-        found = (await client.list(NODES, labels=_checked(selector))).items
+        found = (await client.list(NODES, labels=checked(selector))).items
         if not found:
             click.echo(f"No node has the labels {printable(selector)}.", err=True)
         return found
@@ -39,7 +39,8 @@ def bare(name: str) -> str:
     return name.removeprefix(prefix)
 
 
-def _checked(selector: str) -> str:
+def checked(selector: str) -> str:
+    """Return a selector; raises `UsageError` if it makes no sense."""
     try:
         selectors.parse(selector)
     except selectors.SelectorError as error:

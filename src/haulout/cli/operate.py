@@ -23,10 +23,12 @@ from haulout.app.profiles import Profiles
 from haulout.cli import connect
 from haulout.core.clock import RealClock
 from haulout.errors import UsageError
+from haulout.history.retention import RetentionSettings
 from haulout.kube.client import Client
 from haulout.kube.lease_timing import LeaseTiming
 from haulout.kube.network.config import IN_CLUSTER, Connection
 from haulout.maintenance import lease
+from haulout.profiles import default
 from haulout.profiles.outside import Network
 from haulout.web import guarded, health, info
 from haulout.web.auth.settings import AccessSettings
@@ -53,6 +55,7 @@ class Wishes:
     guards_quorum: bool
     cluster: str | None = None  # how people know it
     leases: LeaseTiming = field(default_factory=LeaseTiming)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)
 
     def settings(self, connection: Connection) -> OperatorSettings:
         """Return the settings for an operator that reaches its cluster this way."""
@@ -83,6 +86,7 @@ class Wishes:
             guarded_metrics=self.guarded_metrics or (Address(guarded.PORT) if in_pod else None),
             access=self.access,
             leases=self.leases,
+            retention=self.retention,
             lingers=self.lingers,
         )
 
@@ -143,6 +147,7 @@ def operate(
     nodes_of_kubernikus = of_kubernikus(kubernikus)
     vcenters = None if esx is None else on_esx(esx)
     how, policy = machine_settings.read(os.environ)
+    default.recovery_of(os.environ)  # what is wrong with it is told at the start
     machines = Machines(settings=how, policy=policy)
 
     async def main() -> None:

@@ -77,5 +77,6 @@ def _set_log_level(ctx: click.Context, _: click.Parameter, count: int) -> None:
     if verbosity:
         import logging
 
-        level = logging.DEBUG if verbosity > 1 else logging.INFO
-        logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True)
+        from haulout.app import logs
+
+        logs.configure(as_json=False, level=logging.DEBUG if verbosity > 1 else logging.INFO)

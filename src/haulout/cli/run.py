@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from haulout.cli import dashboard_flags, hub_flags, lease_flags, options
+from haulout.cli import dashboard_flags, history_flags, hub_flags, lease_flags, options
 from haulout.sandbox import limits
 
 if TYPE_CHECKING:  # heavy: what runs is imported when it is asked for
+    from haulout.history.retention import RetentionSettings
     from haulout.hub.settings import HubSettings
     from haulout.kube.lease_timing import LeaseTiming
     from haulout.web.auth.settings import AccessSettings
@@ -46,6 +47,7 @@ _CLUSTER_ONLY = (
     "cluster_name",
     "kubernikus",
     "esx",
+    *history_flags.NAMES,
     *lease_flags.NAMES,
 )
 
@@ -59,6 +61,7 @@ _NOT_OF_A_HUB = (
     "esx",
     "no_quorum_check",
     "sandbox",
+    *history_flags.NAMES,
 )
 
 Check = Callable[[click.Context, click.Parameter, Any], Any]
@@ -159,6 +162,7 @@ def _from(least: int, most: int, hint: str) -> Check:
 )
 @dashboard_flags.dashboard
 @lease_flags.leases
+@history_flags.history
 @click.option("--no-quorum-check", is_flag=True, help="Take nodes though etcd would lose its quorum; not on OpenShift.")
 @click.option("--sandbox", is_flag=True, help="Start a cluster in this process, with the operator in it.")
 @click.option("--no-operator", is_flag=True, help="With --sandbox: only the cluster.")
@@ -241,6 +245,7 @@ def run(ctx: click.Context, /, **options: Any) -> None:
       LEASE_NAMESPACE  where the leases of nodes are, instead of medik8s-leases
       KUBECONTEXT      the context, if --context names none
       HAULOUT_MACHINES_LEAD, _WINDOW, _SURGE, _KINDS  how Machines of OpenShift are replaced, where there are any
+      HAULOUT_NOTICES_RECOVERY  how long nodes wait, after announced maintenance, for evicted workloads to recover
       WD_STREAM_OCID, HAULOUT_OCI_COMPARTMENTS, and others   listen to maintenance of Oracle Cloud Infrastructure
       QUEUE_URL, HAULOUT_AWS, and others                     listen to maintenance of AWS
       HAULOUT_GCP, HAULOUT_GCP_PROJECTS, and others          listen to maintenance of Google Cloud
@@ -293,6 +298,7 @@ class _Given:
     esx: Path | None
     access: "AccessSettings"
     leases: "LeaseTiming"
+    retention: "RetentionSettings"
     no_quorum_check: bool
     cluster_name: str | None
     sandbox: bool
@@ -356,6 +362,7 @@ def _operate(given: _Given) -> None:
         guards_quorum=not given.no_quorum_check,
         cluster=given.cluster_name,
         leases=given.leases,
+        retention=given.retention,
     )
     operate(
         wishes,

@@ -1,16 +1,19 @@
 """`haulout runtime-extension-maintenance-controller`: the hub, for a Deployment that was made for that controller."""
 
 import os
-from collections.abc import Mapping
-from datetime import timedelta
+from collections.abc import Callable, Mapping
+from typing import TypeVar
 
 import click
 
 from haulout.cli import zap
 from haulout.cli.goflags import Flag, parse
-from haulout.cli.hub_flags import limit
+from haulout.cli.hub_flags import cluster_budget, limit, memory_limit
 from haulout.errors import UsageError
 
+T = TypeVar("T")
+
+_DURATION = "expected a duration such as 4h, or 0: "
 _OLD_APPROVALS = ("wait", "clear", "honour")
 _FLAGS = {
     "approval-timeout": Flag("0", "Haulout's own flag: hold a deletion no longer than this. [default: for ever]"),
@@ -27,6 +30,11 @@ _FLAGS = {
     "kubeconfig": Flag("", "The kubeconfig, instead of $KUBECONFIG, the pod's own account or ~/.kube/config."),
     "kubecontext": Flag("", "The context in it, instead of $KUBECONTEXT or the current one."),
     "leader-elect": Flag(default=True, help="Haulout's own flag: whether one of several leads."),
+    "memory-limit": Flag(
+        "0",
+        "Haulout's own flag: how much memory the process may use, such as 400Mi; all workload clusters together get a"
+        " part of it. [default: the memory limit of the container; 400Mi without one]",
+    ),
     "metal3-unguarded": Flag(
         default=False,
         help="Haulout's own flag: power off whatever is approved, cordoned or not, as that controller does.",
@@ -76,12 +84,13 @@ def runtime_extension_maintenance_controller(ctx: click.Context, args: tuple[str
         raise UsageError(f"-old-approvals: expected {', '.join(_OLD_APPROVALS)}, found {given['old-approvals']!r:.60}")
     wishes = HubWishes(
         hub=HubSettings(
-            approval_timeout=_limit("approval-timeout", given),
-            unreachable_after=_limit("unreachable-after", given),
+            approval_timeout=_checked("approval-timeout", given, limit, expected=_DURATION),
+            unreachable_after=_checked("unreachable-after", given, limit, expected=_DURATION),
             old_approvals=OldApprovals(str(given["old-approvals"])),
             metal3=bool(given["enable-metal3-maintenance"]),
             metal3_unguarded=bool(given["metal3-unguarded"]),
-            cluster_budget=_cluster_budget(str(given["cluster-budget"])),
+            cluster_budget=_checked("cluster-budget", given, lambda text: cluster_budget(tuple(text.splitlines()))),
+            memory_limit=_checked("memory-limit", given, memory_limit),
         ),
         namespace=str(given["namespace"]) or None,
         health_port=zap.address("health-addr", given).port,
@@ -98,20 +107,8 @@ def runtime_extension_maintenance_controller(ctx: click.Context, args: tuple[str
     )
 
 
-def _cluster_budget(given: str) -> tuple[str, ...]:
-    from haulout.hub.cluster_limits import read_limit
-
-    limits = tuple(given.splitlines())
-    for text in limits:
-        try:
-            read_limit(text)
-        except ValueError as error:
-            raise UsageError(f"-cluster-budget: {error}") from None
-    return limits
-
-
-def _limit(flag: str, given: Mapping[str, str | bool]) -> timedelta | None:
+def _checked(flag: str, given: Mapping[str, str | bool], read: Callable[[str], T], *, expected: str = "") -> T:
     try:
-        return limit(str(given[flag]))
+        return read(str(given[flag]))
     except ValueError as error:
-        raise UsageError(f"-{flag}: expected a duration such as 4h, or 0: {error}") from None
+        raise UsageError(f"-{flag}: {expected}{error}") from None

@@ -40,7 +40,12 @@ def instant(text: str, *, now: datetime) -> datetime:
         return now.replace(microsecond=0)
     if typed.startswith("+"):
         return now.replace(microsecond=0) + _ahead(typed)
-    found = _STAMP.fullmatch(typed)
+    return stamp(text)
+
+
+def stamp(text: str) -> datetime:
+    """Return an instant that is told by date, time and zone, in UTC; raises `ValueError`."""
+    found = _STAMP.fullmatch(text.strip())
     if found is None:
         raise ValueError(f"expected a time {INSTANTS}, found {text!r}")
     if found["time"] is None:

@@ -1,12 +1,17 @@
-"""What the status of a MachineMaintenance says. Pure."""
+"""What the status of a MachineMaintenance says. Pure.
+
+kstatus reads Reconciling and Stalled before Ready: one of them is there until it is over. Ready is True as soon as
+nothing stands in the way of replacing the Machine.
+"""
 
 from datetime import datetime
 
 from haulout.kinds.machinemaintenance import MachineCondition, Phase, Status
-from haulout.kube.objects import Condition
+from haulout.kube.objects import StatusCondition
 from haulout.machines.seen import Decision, Seen
 
 _LONGEST = 4096
+_SUMMARY = (MachineCondition.READY, MachineCondition.RECONCILING, MachineCondition.STALLED)
 
 
 def describe(seen: Seen, decision: Decision) -> Status:
@@ -27,25 +32,34 @@ def describe(seen: Seen, decision: Decision) -> Status:
     )
 
 
-def _conditions(seen: Seen, decision: Decision) -> tuple[Condition, ...]:
+def _conditions(seen: Seen, decision: Decision) -> tuple[StatusCondition, ...]:
+    phase = decision.phase
     ours = {
-        MachineCondition.READY: decision.phase in (Phase.SURGING, Phase.REPLACING, Phase.COMPLETED),
+        MachineCondition.READY: phase in (Phase.SURGING, Phase.REPLACING, Phase.COMPLETED, Phase.CANCELLED),
         MachineCondition.ON_TIME: decision.is_on_time,
-        MachineCondition.REPLACED: decision.phase is Phase.COMPLETED,
+        MachineCondition.REPLACED: phase is Phase.COMPLETED,
     }
-    kept = tuple(it for it in seen.record.status.conditions if it.type not in tuple(ours))
+    if not phase.is_over:
+        ours[MachineCondition.STALLED if _is_stalled(decision) else MachineCondition.RECONCILING] = True
+    kept = tuple(it for it in seen.record.status.conditions if it.type not in tuple(MachineCondition))
     return (*(_condition(seen, decision, kind, holds=holds) for kind, holds in ours.items()), *kept)
 
 
-def _condition(seen: Seen, decision: Decision, kind: MachineCondition, *, holds: bool) -> Condition:
+def _is_stalled(decision: Decision) -> bool:
+    """Tell whether a person must act: it is refused, or something is wrong, or the cloud will not wait for it."""
+    return decision.phase is Phase.REFUSED or decision.is_bad or not decision.is_on_time
+
+
+def _condition(seen: Seen, decision: Decision, kind: MachineCondition, *, holds: bool) -> StatusCondition:
     before = seen.record.status.condition(kind)
     is_same = before is not None and before.status == str(holds)
     since: datetime | None = before.last_transition_time if before is not None and is_same else None
-    is_told = kind is MachineCondition.READY or not holds
-    return Condition(
+    is_told = kind in _SUMMARY or not holds
+    return StatusCondition(
         type=kind,
         status=str(holds),
         reason=decision.reason if is_told else "AsPlanned",
-        message=decision.why[:_LONGEST] if kind is MachineCondition.READY else "",
+        message=decision.why[:_LONGEST] if kind in _SUMMARY else "",
         last_transition_time=since or seen.now.replace(microsecond=0),
+        observed_generation=seen.record.metadata.generation,
     )

@@ -75,9 +75,6 @@ class ClientCertificates:
     ) -> None:
         self.mode = mode
         self.context = exchanging_context(self._current)
-        # A session that is resumed is not verified again, so that it would outlive its authority.
-        self.context.options |= ssl.OP_NO_TICKET
-        self.context.num_tickets = 0
         self._client = client
         self._presented = presented
         self._names = frozenset(names)

@@ -57,4 +57,4 @@ async def serving(
 
 def _answer(lines: Sequence[str], status: HTTPStatus = HTTPStatus.OK) -> web.Response:
     text = "".join(f"{line}\n" for line in lines)
-    return web.Response(status=status, text=text, headers={"X-Content-Type-Options": "nosniff"})
+    return web.Response(status=status, text=text)

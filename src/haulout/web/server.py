@@ -7,9 +7,10 @@ it shows one (`haulout.web.client_certificates`).
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 from aiohttp import web
@@ -46,8 +47,7 @@ class WebhookServer:
             yield chosen
 
     async def _handle(self, request: web.Request) -> web.Response:
-        certificate = request.transport.get_extra_info("peercert") if request.transport else None
-        is_authenticated = self._clients.is_api_server(certificate)
+        is_authenticated = self._clients.is_api_server(_verified_certificate(request))
         if self._clients.mode is ClientAuth.REQUIRED and not is_authenticated:
             return _text(HTTPStatus.FORBIDDEN, "expected a client certificate of the API server")
         try:
@@ -72,6 +72,19 @@ def _patience(text: str) -> timedelta:
     except DurationError:
         return PATIENCE
     return min(told, _LONGEST_PATIENCE) if told > timedelta() else PATIENCE
+
+
+def _verified_certificate(request: web.Request) -> Mapping[str, Any] | None:
+    """Return the client certificate that was verified for this connection.
+
+    A session that is resumed was verified when it began, maybe by an authority that is withdrawn by now. The module
+    `ssl` can keep clients from resuming sessions by tickets, but not by their IDs (TLS 1.2). API servers resume none.
+    """
+    connection = request.transport.get_extra_info("ssl_object") if request.transport else None
+    if connection is None or connection.session_reused:
+        return None
+    certificate: Mapping[str, Any] | None = connection.getpeercert()
+    return certificate
 
 
 def _text(status: HTTPStatus, text: str) -> web.Response:

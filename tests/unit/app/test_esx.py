@@ -150,10 +150,10 @@ async def test_another_replica_goes_on_where_the_leader_died(clock: Clock, tmp_p
 
 def test_it_needs_little_that_not_every_operator_may_do() -> None:
     usual, lean_one = needs.permissions(namespace=HOME), needs.permissions(namespace=HOME, configuration=EMPTY)
-    assert lean((*usual, *permissions.permissions())) == lean(usual)
+    assert lean((*usual, *permissions.permissions(namespace=HOME))) == lean(usual)
     more = set(needs.permissions(namespace=HOME, configuration=EMPTY, with_esx=True)) - set(lean_one)
-    assert {it.resource for it in more} <= {"events", "nodes"}
-    without_force = permissions.permissions(SETTINGS.policy(in_a_hurry=False))
+    assert {it.resource for it in more} <= {"events", "nodes", "configmaps"}
+    without_force = permissions.permissions(SETTINGS.policy(in_a_hurry=False), namespace=HOME)
     assert not any("delete" in it.verbs for it in without_force)
     assert MAINTENANCE_RECORDS.plural not in {it.resource for it in without_force}
 

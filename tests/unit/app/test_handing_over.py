@@ -27,6 +27,7 @@ from support.replicas import (
     label,
     node_state,
     replica_with_profiles,
+    says_drained,
     writers,
 )
 
@@ -132,6 +133,7 @@ def test_whichever_write_is_the_last_before_or_after_giving_way_the_end_is_the_s
             assert town.pods(on="n1") == []
             await label(town, "n1", patch=None)
             await town.until(lambda: node_state(town, "n1") == OPERATIONAL and not is_cordoned(town, "n1"))
+            await town.until(lambda: not says_drained(town, "n1"))  # a write of its own, which comes next
 
     async def operator(client: Client) -> None:
         profiles = Profiles(Configured(file, environ={}, clock=client.clock), FakeOutside())

@@ -309,6 +309,7 @@ SERIES = {
 }
 CASES = {
     **{name: (how(series, bad), how(series, good)) for name, (how, series, bad, good) in SERIES.items()},
+    "HauloutAbsent": (lambda _: "other 1", leads(operator=0, hub=0)),
     "HauloutNobodyLeads": (leads(operator=1, hub=0), leads(operator=1, hub=1)),
     "HauloutBudgetUsedUp": (used_up(1, 1), used_up(1, 0)),
     "HauloutClusterBudgetUsedUp": (clusters_wait(1, 1), clusters_wait(1, 0)),

@@ -11,11 +11,13 @@ import pytest
 import yaml
 
 import haulout
+from docsite import targets
 from haulout.app.telemetry import catalogue, grafana, written
 from haulout.app.telemetry.alerts import ALERTS, Alert
 from haulout.cli.entry import haulout as program
 from haulout.core.metering import Kind
 from haulout.web import process
+from support.alert_cases import FIRE
 from support.promql import Expression
 
 ROOT = Path(__file__).parents[3]
@@ -99,7 +101,50 @@ def test_rules_are_as_prometheus_reads_them() -> None:
     assert [it["alert"] for it in group["rules"]] == [it.name for it in ALERTS]
     for rule in group["rules"]:
         assert set(rule) - {"for"} == {"alert", "expr", "labels", "annotations"}
-        assert set(rule["annotations"]) == {"summary", "description"}
+        assert set(rule["annotations"]) == {"summary", "description", "runbook_url"}
+
+
+# The runbook
+
+
+RUNBOOK = ROOT / "docs" / "operations" / "alerts.md"
+
+
+def section(alert: Alert) -> str:
+    """Return what the runbook says of an alert."""
+    page = RUNBOOK.read_text()
+    assert f"\n## {alert.name}\n" in page, f"{alert.name} has no section in {RUNBOOK.name}"
+    return page.partition(f"\n## {alert.name}\n")[2].partition("\n## ")[0]
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda it: it.name)
+def test_the_runbook_of_an_alert_says_what_it_means_what_to_look_at_and_what_to_do(alert: Alert) -> None:
+    says = section(alert)
+    meaning, look, do = (says.find(it) for it in ("**Means.** ", "**Look.**\n\n    ", "**Do.**"))
+    assert 0 <= meaning < look < do
+    assert not set(re.findall(r"haulout ([a-z-]+)", " ".join(re.findall(r"`(haulout .*?)`", says)))) - set(
+        program.commands
+    )
+
+
+def test_the_link_of_each_alert_leads_to_its_section() -> None:
+    [group] = yaml.safe_load((ROOT / written.ALERTS).read_text())["groups"]
+    headings = {targets.anchor(it) for it in re.findall(r"^## (.+)$", RUNBOOK.read_text(), re.MULTILINE)}
+    page = targets.address(RUNBOOK.relative_to(ROOT).as_posix())
+    for rule in group["rules"]:
+        address, _, anchor = rule["annotations"]["runbook_url"].partition("#")
+        assert address.endswith(f"/{page}")
+        assert anchor in headings
+
+
+def test_the_runbook_has_no_section_of_an_alert_that_is_no_more() -> None:
+    told = re.findall(r"^## (Haulout\w+)$", RUNBOOK.read_text(), re.MULTILINE)
+    assert told == [it.name for it in ALERTS], "in the order of the alerts"
+
+
+def test_promtool_tries_each_alert() -> None:
+    """tests/cluster/test_alerts.py does."""
+    assert {it.name for it in FIRE} == {it.name for it in ALERTS}
 
 
 # The dashboard

@@ -322,6 +322,12 @@ def test_what_stays_on_a_node_is_a_violation(story: Story, left: Any) -> None:
     assert len(found(story, "residue")) == 1
 
 
+def test_a_copy_of_a_cordon_mark_that_stays_is_a_violation(story: Story) -> None:
+    metadata = {"name": "haulout-cordons", "namespace": "haulout"}
+    story.writes(MINE, "configmaps", {"metadata": metadata, "data": {"u1.profiles": "{}"}})
+    assert found(story, "residue") == ["the copy u1.profiles of a cordon mark is still there"]
+
+
 def test_a_slot_and_a_lease_that_stay_are_violations(story: Story) -> None:
     slots = json.dumps([{"name": "n1"}])
     metadata = {"name": "haulout-budget", "namespace": "haulout"}

@@ -95,6 +95,34 @@ def test_all_errors_come_at_once_with_line_key_found_and_expected(haulout: Haulo
     assert last == "maintenance.yaml cannot be used: 2 errors."
 
 
+def test_errors_in_the_values_of_a_trigger_come_with_those_in_its_form(haulout: Haulout) -> None:
+    trigger = (
+        "  trigger:\n  - {name: t, type: eviction, config: {evictionTimeout: soon, drain: {parallel: 0}}}\nprofiles:"
+    )
+    _, out, _ = haulout("check", "-q", write(FILE.replace("profiles:", trigger)))
+    keys = [line.partition("config.")[2].partition(":")[0] for line in out.splitlines()]
+    assert keys == ["action", "evictionTimeout", "drain.parallel"]
+
+
+def test_a_duration_without_a_unit_is_doubted(haulout: Haulout) -> None:
+    code, out, _ = haulout("check", "-q", write(FILE.replace("requeue: 30s", "requeue: 24")))
+    assert code == 0
+    said = "found 24 without a unit, which means seconds: write 24s if so"
+    assert out == f"maintenance.yaml:2: warning: intervals.requeue: {said}\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("profiles:\n\t- name: os\n", "found a tab, expected spaces"),
+        ("profiles: @os\n", "found '@', with which no value"),
+    ],
+)
+def test_a_character_that_yaml_does_not_allow_is_named(haulout: Haulout, text: str, found: str) -> None:
+    _, out, _ = haulout("check", "-q", write(text))
+    assert found in out
+
+
 def test_a_mistyped_key_is_told_beside_the_error_it_makes(haulout: Haulout) -> None:
     code, out, _ = haulout("check", "-q", write(FILE.replace("  requeue: 30s", "  requeu: 30s")))
     assert code == 2

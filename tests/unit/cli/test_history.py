@@ -1,19 +1,33 @@
 """`haulout history`: what happened to a node, when, by whom and why."""
 
+import csv
+import io
 import json
-from datetime import timedelta
+import re
+from datetime import UTC, datetime, timedelta
 
 import click
 import msgspec
 import pytest
 import yaml
 
-from haulout.cli.node_history import Found, Wanted, look, span_of
-from haulout.cli.node_history_text import as_json, as_text, as_yaml
+from haulout.cli import node_history
+from haulout.cli.node_history import Found, NodeHistory, Wanted, look, look_at_all, of_all, when_of
+from haulout.cli.node_history_text import as_json, as_table, as_text, as_yaml
 from haulout.core.clock import Clock
 from haulout.errors import Forbidden, HauloutError, UsageError
-from haulout.history.keeper import new
-from haulout.history.record import Content, DrainFacts, Entry, Note, added, definition
+from haulout.history import export
+from haulout.history.document import new
+from haulout.history.record import (
+    MAINTENANCE_RECORDS,
+    NODE_DELETED,
+    Content,
+    DrainFacts,
+    Entry,
+    Note,
+    added,
+    definition,
+)
 from haulout.kinds.notice import definition as notice_definition
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
@@ -96,12 +110,12 @@ async def test_lines_are_no_wider_than_the_terminal(clock: Clock) -> None:
 async def test_only_what_is_asked_for_is_shown(clock: Clock) -> None:
     async with a_town(clock, "n1") as town:
         await record(town)
-        recent = await look(town.client, Wanted(("n1",), within=timedelta(days=7)))
+        recent = await look(town.client, Wanted(("n1",), since=timedelta(days=7)))
         assert len(recent.nodes[0].entries) == 3
         (last,) = (await look(town.client, Wanted(("n1",), most=1))).nodes[0].entries
         assert last.to == "in-maintenance"
-        nothing = await look(town.client, Wanted(("n1",), within=timedelta(minutes=1)))
-        assert lines(nothing) == ["Nothing of the 4 entries about node n1 is that recent."]
+        nothing = await look(town.client, Wanted(("n1",), since=timedelta(minutes=1)))
+        assert lines(nothing) == ["Nothing of the 4 entries about node n1 is of that time."]
 
 
 async def test_what_has_given_way_is_said(clock: Clock) -> None:
@@ -142,21 +156,42 @@ async def test_data_that_cannot_be_read_does_no_harm(clock: Clock) -> None:
         assert len((await look(town.client, Wanted(("n1",)))).nodes[0].entries) == 4
 
 
-async def test_a_record_of_an_earlier_node_of_the_name_is_not_taken_for_this_one(clock: Clock) -> None:
+async def test_a_record_of_an_earlier_node_of_the_name_is_said_to_be_that(clock: Clock) -> None:
     async with a_town(clock, "n1") as town:
         await record(town, uid="of-another")
         found = await look(town.client, Wanted(("n1",)))
-        assert found.nodes[0].entries == ()
-        assert "an earlier node of this name" in found.notes[0]
+        assert len(found.nodes[0].entries) == 4
+        assert "is about an earlier node of this name" in found.notes[0]
 
 
-async def test_a_node_that_is_gone_is_shown_while_its_record_is_there(clock: Clock) -> None:
+async def test_what_a_new_node_says_itself_follows_what_was_recorded_of_the_earlier_one(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        await record(town, uid="of-another")
+        at = town.clock.now().isoformat().replace("+00:00", "Z")
+        data = {"Profiles": {"os": {"Transition": at, "Current": "maintenance-required", "Previous": "operational"}}}
+        change = {"metadata": {"annotations": {DATA_ANNOTATION: json.dumps(data)}}}
+        await town.client.patch(NODES, "n1", merge_patch(change))
+        (history,) = (await look(town.client, Wanted(("n1",)))).nodes
+        told = [(it.what, it.result, it.from_, it.to) for it in history.entries[4:]]
+        assert told == [
+            ("Node", "Deleted", "", ""),
+            ("Node", "Created", "", ""),
+            (OS, "", "operational", "maintenance-required"),
+        ]
+
+
+async def test_a_node_that_was_deleted_is_shown_by_its_name_and_it_says_when_that_was(clock: Clock) -> None:
     async with a_town(clock, "n1") as town:
         await record(town)
         await town.client.delete(NODES, "n1")
         found = await look(town.client, Wanted(("n1",)))
         assert not found.nodes[0].exists
-        assert "is gone" in found.notes[0]
+        assert found.notes == ("Node n1 is gone: nobody wrote down yet when it was deleted.",)
+        deleted = merge_patch({"metadata": {"annotations": {NODE_DELETED: "2026-11-01T10:00:00Z"}}})
+        await town.client.patch(MAINTENANCE_RECORDS, "n1", deleted)
+        found = await look(town.client, Wanted(("n1",)))
+        assert found.notes == ("Node n1 was deleted at 2026-11-01 10:00 UTC. Its history is kept for a time.",)
+        assert json.loads(as_json(found))["nodes"][0]["deleted"] == "2026-11-01T10:00:00Z"
 
 
 async def test_unknown_nodes_do_not_hide_the_others(clock: Clock) -> None:
@@ -209,21 +244,61 @@ async def test_programs_get_all_of_it(clock: Clock) -> None:
     ],
 )
 def test_spans_have_days_and_weeks(text: str, span: timedelta) -> None:
-    assert span_of(text) == span
+    assert when_of("--since", text) == span
+
+
+def test_a_time_may_be_absolute() -> None:
+    assert when_of("--until", "2026-12-01T03:00+01:00") == datetime(2026, 12, 1, 2, tzinfo=UTC)
+    with pytest.raises(UsageError, match="--until: of which time zone is"):
+        when_of("--until", "2026-12-01T03:00")
 
 
 @pytest.mark.parametrize("text", ["", "7", "d", "7 days", "-1h", "0d", "yesterday", "9999999d", "1d1w"])
 def test_a_span_that_is_none_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--since: expected a span"):
-        span_of(text)
+        when_of("--since", text)
 
 
-def test_the_command_line_is_checked_before_anything_is_asked(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("line", "problem"),
+    [
+        ("history", "expected a NODE, -l SELECTOR or --all"),
+        ("history n1 --all", "--all"),
+        ("history n1 -l pool=a", "-l"),
+        ("history -l a,=", "--selector"),
+        ("history --all --until 2026-12-01", "--until"),
+        ("history n1 --since soon", "--since"),
+        ("history n1 -n 0", "-n"),
+        ("history n1 -o xml", "-o"),
+    ],
+)
+def test_the_command_line_is_checked_before_anything_is_asked(
+    capsys: pytest.CaptureFixture[str], line: str, problem: str
+) -> None:
+    """By the words: without a kubeconfig the code is 2 as well."""
+    outcome = runner(capsys)(*line.split())
+    assert outcome.code == 2
+    assert problem in outcome.err
+    assert "kubeconfig" not in outcome.err
+
+
+def test_what_is_typed_is_what_is_looked_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wanted: list[Wanted] = []
+
+    def remember(asked: Wanted, **_: object) -> Found:
+        wanted.append(asked)
+        return Found(nodes=(), now=datetime(2026, 12, 1, tzinfo=UTC))
+
+    monkeypatch.setattr("haulout.cli.history._look", remember)
     run = runner(capsys)
-    assert run("history").code == 2
-    assert run("history", "n1", "--since", "soon").code == 2
-    assert run("history", "n1", "-n", "0").code == 2
-    assert run("history", "n1", "-o", "xml").code == 2
+    run("history", "-l", "pool=a", "--since", "7d", "--until", "2026-12-01T03:00:00Z", "-n", "5")
+    run("history", "n1", "node/n2", "n1")
+    assert wanted == [
+        Wanted(since=timedelta(days=7), until=datetime(2026, 12, 1, 3, tzinfo=UTC), most=5, selector="pool=a"),
+        Wanted(nodes=("n1", "n2")),
+    ]
 
 
 async def test_what_was_announced_is_told_between(clock: Clock) -> None:
@@ -278,10 +353,150 @@ async def test_entries_are_in_the_order_of_the_record_whatever_their_times_say(c
         town.api.put(definition())
         found = await town.client.get(NODES, "n1")
         town.api.put({**new("n1", found.uid, Content(tuple(moves), 4)), "entries": msgspec.to_builtins(moves)})
-        seen = await look(town.client, Wanted(("n1",), within=timedelta(days=1)))
+        seen = await look(town.client, Wanted(("n1",), since=timedelta(days=1)))
         told = [line.split("   ")[1:] for line in lines(seen)[1:]]
         assert [it[0].strip() for it in told] == ["-", "?", "-", "?"]
         assert "Gap" in lines(seen)[3]
         assert "3 entries missing" in lines(seen)[3]
         assert any("A clock was set back" in it for it in seen.notes)
         assert json.loads(as_json(seen))["nodes"][0]["entries"][2]["missing"] == 3
+
+
+# All nodes
+
+
+async def at_all(town: Town, **wanted: object) -> list[NodeHistory]:
+    return [it async for it in look_at_all(town.client, Wanted(**wanted))]  # type: ignore[arg-type]
+
+
+def table(histories: list[NodeHistory], **how: object) -> list[str]:
+    return [click.unstyle(line) for line in as_table(histories, **how)]  # type: ignore[arg-type]
+
+
+async def a_fleet(town: Town) -> None:
+    """Have something happen to n1 and to n2, of which n2 is deleted."""
+    await record(town)
+    await record(town, "n2")
+    await town.client.delete(NODES, "n2")
+    gone = f"{town.clock.now() - timedelta(minutes=10):%Y-%m-%dT%H:%M:%SZ}"
+    await town.client.patch(MAINTENANCE_RECORDS, "n2", merge_patch({"metadata": {"annotations": {NODE_DELETED: gone}}}))
+
+
+async def test_all_nodes_are_in_one_table_by_time_and_deleted_ones_are_marked(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2", "n3") as town:
+        await a_fleet(town)
+        shown = table(await at_all(town, since=timedelta(days=1)))
+        assert re.split(" {2,}", shown[0]) == ["TIME (UTC)", "NODE", "AFTER", "WHAT", "CHANGE", "WHY"]
+        assert [re.split(" {2,}", it)[1] for it in shown[1:]] == ["n1", "n2 (deleted)"] * 3
+        assert shown[1:] == sorted(shown[1:], key=lambda it: it[:19])
+        assert "ORDERED BY" in table(await at_all(town), is_wide=True)[0]
+
+
+async def test_what_is_asked_for_of_all_nodes_is_between_two_times(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        await a_fleet(town)
+        now = town.clock.now()
+        between = await at_all(town, since=timedelta(hours=3), until=now - timedelta(minutes=45))
+        assert [[it.to or it.result for it in one.entries] for one in between] == [
+            ["maintenance-required", "Drained"]
+        ] * 2
+        assert [len(it.entries) for it in await at_all(town, most=1)] == [1, 1]
+        nothing = await at_all(town, until=timedelta(days=99999))
+        assert table(nothing) == ["Nothing has happened to any node, or not in that time."]
+
+
+async def test_nodes_are_chosen_by_their_labels_which_deleted_ones_have_no_more(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2", "n3") as town:
+        await a_fleet(town)
+        await record(town, "n3")
+        for name in ("n1", "n3"):
+            change = merge_patch({"metadata": {"labels": {"pool": name}}})
+            await town.client.patch(NODES, name, change)
+        assert [it.node for it in await at_all(town, selector="pool=n3")] == ["n3"]
+        assert [it.node for it in await at_all(town, selector="pool")] == ["n1", "n3"]
+
+
+async def test_a_node_of_which_nothing_is_recorded_yet_is_known_from_itself(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        town.api.put(definition())
+        at = town.clock.now().isoformat().replace("+00:00", "Z")
+        data = {"Profiles": {"os": {"Transition": at, "Current": "maintenance-required", "Previous": "operational"}}}
+        change = {"metadata": {"annotations": {DATA_ANNOTATION: json.dumps(data)}}}
+        await town.client.patch(NODES, "n1", merge_patch(change))
+        (history,) = await at_all(town)
+        assert history.entries[-1].to == "maintenance-required"
+
+
+async def test_records_are_read_page_by_page(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node_history, "_PAGE", 2)
+    names = [f"n{number}" for number in range(1, 6)]
+    async with a_town(clock, *names) as town:
+        for name in names:
+            await record(town, name)
+        town.line.requests.clear()
+        assert [it.node for it in await at_all(town)] == names
+        asked = [it.request for it in town.line.requests if "maintenancerecords" in it.request.path]
+        assert len(asked) == 3
+
+
+async def test_a_record_that_cannot_be_read_does_not_hide_the_others(clock: Clock) -> None:
+    async with a_town(clock, "n1", "n2") as town:
+        await a_fleet(town)
+        raw = new("n3", "u3", Content())
+        town.api.put({**raw, "entries": "none", "total": 1})
+        found = of_all(await at_all(town), now=town.clock.now())
+        assert [it.node for it in found.nodes] == ["n1", "n2"]
+        assert found.notes[0].startswith("The record of node n3 cannot be read")
+
+
+async def test_without_records_it_says_how_to_have_a_history(clock: Clock) -> None:
+    async with a_town(clock, "n1") as town:
+        with pytest.raises(HauloutError, match="no history is kept in this cluster"):
+            await at_all(town)
+
+
+# CSV
+
+
+def read(*rows: str) -> list[dict[str, str]]:
+    return list(csv.DictReader(io.StringIO(export.HEADER + "".join(rows), newline=""), strict=True))
+
+
+async def test_a_line_has_all_of_an_entry(clock: Clock) -> None:
+    async with a_town(clock) as town:
+        order, _, drained, last = entries(town)
+        first, second, third = read(
+            export.row("n1", order, deleted=town.clock.now()), export.row("n1", drained), export.row("n1", last)
+        )
+        assert (first["node"], first["what"], first["by"], first["to"]) == (
+            "n1",
+            "NodeMaintenance/patch",
+            "kubectl-create",
+            "Running",
+        )
+        assert datetime.fromisoformat(first["time"]) == order.time
+        assert datetime.fromisoformat(first["nodeDeleted"]) == town.clock.now()
+        assert (second["drainSeconds"], second["drainPods"], second["drainBlockedSeconds"]) == ("95", "7", "61")
+        assert datetime.fromisoformat(third["since"]) == last.since
+        assert (third["reconstructed"], third["missing"], third["number"], third["nodeDeleted"]) == ("", "", "", "")
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1"])
+def test_no_cell_is_a_formula(text: str) -> None:
+    entry = Entry(time=datetime(2026, 1, 1, tzinfo=UTC), what=text, by=text, why=text, result=text)
+    (line,) = read(export.row(text, entry))
+    assert [line[it] for it in ("node", "what", "by", "why", "result")] == [f"'{text}"] * 5
+
+
+def test_quotes_commas_and_line_breaks_stay_in_their_cell_and_terminals_are_left_alone() -> None:
+    why = 'say "hi", then\r\ngo\n\x1b[31m'
+    (line,) = read(export.row("n1", Entry(time=datetime(2026, 1, 1, tzinfo=UTC), what="x", why=why)))
+    assert line["why"] == why.replace("\x1b", "\ufffd")
+
+
+def test_the_header_stays_as_it_is() -> None:
+    """Programs read these columns by name or by place: new ones come at the end."""
+    assert export.HEADER == (
+        "node,nodeDeleted,time,what,by,from,to,since,why,result,drainSeconds,drainPods,drainBlockedBy,"
+        "drainBlockedSeconds,instance,number,reconstructed,missing\r\n"
+    )

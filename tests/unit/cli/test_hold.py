@@ -180,9 +180,8 @@ async def test_an_approval_sets_what_is_waited_for_and_says_what_else_has_to_com
         by = (await node_of(town)).metadata.annotations["example.com/approved-by"]
         assert by
         assert lines[0] == "node/n1 approved"
-        assert lines[1] == "node/n1: profile os goes to in-maintenance, as approved passed now"
-        assert lines[2] == "node/n1: it still waits until rested passed"
-        assert lines[3].startswith("node/n1: kubectl annotate node n1 ")
+        assert lines[1] == "node/n1: profile os waits until rested passed; then it goes to in-maintenance"
+        assert lines[2].startswith("node/n1: kubectl annotate node n1 ")
 
 
 async def test_who_approves_a_node_that_waits_for_nothing_is_told_so_and_orders_nothing(

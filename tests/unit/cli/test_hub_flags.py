@@ -58,11 +58,34 @@ def test_each_budget_across_clusters_that_is_given_holds(started: list[dict[str,
     assert started[0]["wishes"].hub.cluster_budget == ("2", "env=prod:1")
 
 
+def test_both_command_lines_validate_budgets_in_one_place(
+    started: list[dict[str, Any]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(text: str) -> None:
+        raise ValueError(f"refused {text}")
+
+    monkeypatch.setattr("haulout.hub.cluster_limits.read_limit", refuse)
+    assert remc("-cluster-budget=2") == 2
+    assert "-cluster-budget: refused 2" in capsys.readouterr().err
+    assert call("run", "--mode", "management", "--cluster-budget", "2") == 2
+    assert "refused 2" in capsys.readouterr().err
+    assert started == []
+
+
+def test_the_memory_limit_can_be_given(started: list[dict[str, Any]]) -> None:
+    assert remc("-memory-limit=1Gi") == 0
+    assert call("run", "--mode", "management", "--memory-limit", "512Mi") == 0
+    assert call("run", "--mode", "management") == 0
+    assert [it["wishes"].hub.memory_limit for it in started] == [1 << 30, 512 << 20, None]
+
+
 @pytest.mark.parametrize(
     ("args", "problem"),
     [
         (["-x"], "flag provided but not defined: -x"),
-        (["-cluster-budget=none"], "-cluster-budget: "),
+        (["-cluster-budget=none"], "-cluster-budget: expected a number of clusters such as 2, or env=prod:1"),
+        (["-memory-limit=lots"], "-memory-limit: expected at least 64Mi, such as 400Mi, or 0, found 'lots'"),
+        (["-memory-limit=1Mi"], "-memory-limit: expected at least 64Mi"),
         (["-approval-timeout=4"], "-approval-timeout: expected a duration such as 4h, or 0"),
         (["-approval-timeout=-4h"], "is less than nothing; 0 means without a limit"),
         (["-old-approvals=yes"], "-old-approvals: expected wait, clear, honour, found 'yes'"),
@@ -101,6 +124,7 @@ def test_run_can_be_a_hub(started: list[dict[str, Any]]) -> None:
         (["--mode", "management", "--sandbox"], "--sandbox: not with --mode management"),
         (["--mode", "management", "--config", "f"], "--config: not with --mode management"),
         (["--mode", "management", "--approval-timeout", "soon"], "expected a duration such as 4h, or 0"),
+        (["--mode", "management", "--memory-limit", "-1"], "expected at least 64Mi, such as 400Mi, or 0, found '-1'"),
     ],
 )
 def test_what_does_not_go_together_is_refused(

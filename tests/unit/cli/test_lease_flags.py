@@ -7,6 +7,8 @@ import pytest
 
 from haulout.cli import main, operate, operate_hub
 from haulout.kube.lease_timing import LeaseTiming
+from haulout.kube.network.config import Connection
+from haulout.kube.network.credentials import ANONYMOUS
 
 FLAGS = ("--lease-duration=15s", "--renew-deadline", "10s", "--retry-period", "2s")
 
@@ -30,7 +32,9 @@ def run(*args: str) -> int | str | None:
 def test_lease_durations_reach_the_operator_and_the_hub(mode: str, started: list[Any]) -> None:
     assert run("--mode", mode, *FLAGS) == 0
     fifteen, ten, two = (timedelta(seconds=it) for it in (15, 10, 2))
-    assert started[0].leases == LeaseTiming(lease_duration=fifteen, renew_deadline=ten, retry_period=two)
+    there = Connection(server="https://there", context="c", source="", user="", credentials=ANONYMOUS)
+    settings = started[0].settings(there) if mode == "cluster" else started[0].operation(there)
+    assert settings.leases == LeaseTiming(lease_duration=fifteen, renew_deadline=ten, retry_period=two)
 
 
 @pytest.mark.parametrize("mode", ["cluster", "management"])
@@ -44,6 +48,7 @@ def test_without_flags_the_defaults_hold(mode: str, started: list[Any]) -> None:
     [
         (["--lease-duration", "soon"], "expected a duration such as 8s or 1500ms: time: invalid duration"),
         (["--lease-duration", "5s"], "the lease duration must be greater than the renew deadline, got 5s and 6s"),
+        (["--lease-duration", "6s"], "the lease duration must be greater than the renew deadline, got 6s and 6s"),
         (["--lease-duration", "8500ms"], "the lease duration must be whole seconds, as in the Lease, got 8.5s"),
         (["--retry-period", "0"], "the retry period must be greater than 0, got 0s"),
         (["--retry-period", "5s"], "must be greater than 1.2 times the retry period, got 6s and 5s"),

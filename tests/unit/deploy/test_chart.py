@@ -143,6 +143,21 @@ def test_the_pods_are_found_by_all_who_look_for_them() -> None:
         assert (spec.get("selector") or spec["podSelector"])["matchLabels"].items() <= labels.items()
 
 
+def test_alerts_lead_to_a_runbook_that_is_served_elsewhere() -> None:
+    values = {"prometheusRule": {"enabled": True, "runbookUrl": "https://docs.example/alerts.html"}}
+    [group] = one("PrometheusRule", template({"metrics": values}))["spec"]["groups"]
+    leads = {it["alert"]: it["annotations"]["runbook_url"] for it in group["rules"]}
+    assert leads == {name: f"https://docs.example/alerts.html#{name.lower()}" for name in leads}
+    assert "HauloutAbsent" in leads
+
+
+def test_the_retention_of_history_becomes_flags_and_is_not_given_unless_set() -> None:
+    values = {"history": {"retention": "0", "deletedNodes": 5000}}
+    flags = ["--history-retention=0", "--history-deleted-nodes=5000"]
+    assert [it for it in container(template(values))["args"] if it in flags] == flags
+    assert not any(it.startswith("--history") for it in container(template())["args"])
+
+
 def test_lease_durations_become_flags_and_are_not_given_unless_set() -> None:
     values = {"leaderElection": {"leaseDuration": "15s", "renewDeadline": "10s", "retryPeriod": "2s"}}
     flags = ["--lease-duration=15s", "--renew-deadline=10s", "--retry-period=2s"]
@@ -381,6 +396,7 @@ def test_no_rule_is_wider_than_it_has_to_be() -> None:
         ({"clouds": {"env": {"QUEUE_URL": 7}}}, "clouds.env"),
         ({"clouds": {"awsSecret": "keys"}}, "clouds.awsSecret"),
         ({"leases": {"namespace": "Not A Name"}}, "leases.namespace"),
+        ({"history": {"retention": "90"}}, "history.retention"),
         ({"ingress": {"hosts": [{"hots": "x"}]}}, "ingress.hosts"),
         ({"profiles": {"config": "a: [", "permissions": "auto"}}, "profiles.config is not YAML"),
         ({"profiles": {"config": QUIET, "existingConfigMap": "x"}}, "expected one of them"),

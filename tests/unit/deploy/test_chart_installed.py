@@ -16,6 +16,7 @@ from support.helm import CHART, helm
 from support.kubectl import served
 
 NAMES = ("haulout", "-n", "ops")
+LEASES = "medik8s-leases"
 KINDS = (
     "deployments",
     "services",
@@ -55,3 +56,37 @@ async def test_what_is_installed_is_upgraded_and_removed(tmp_path: Path) -> None
         assert services == {"services ops/haulout"}, "the others are of the webhook"
         await run("uninstall", *NAMES)
     assert there() == before
+
+
+@pytest.mark.real_time
+async def test_leases_of_other_operators_outlive_the_release_and_the_next_one_takes_their_namespace_on(
+    tmp_path: Path,
+) -> None:
+    api = ApiServer(RealClock())
+    for kind in ALL:
+        api.know(kind)
+
+    lease = {
+        "apiVersion": "coordination.k8s.io/v1",
+        "kind": "Lease",
+        "metadata": {"name": "node-n1", "namespace": LEASES},
+        "spec": {"holderIdentity": "another-operator"},
+    }
+
+    def is_kept() -> bool:
+        active = api.has("namespaces", LEASES) and "deletionTimestamp" not in api.get("namespaces", LEASES)["metadata"]
+        return active and api.has("leases", "node-n1", LEASES)
+
+    async with served(api, tmp_path) as kubeconfig:
+
+        async def run(*args: str) -> str:
+            return await asyncio.to_thread(helm, *args, kubeconfig=kubeconfig)
+
+        await run("install", *NAMES, str(CHART), "--create-namespace", "--set", "crds.keep=false")
+        api.put(lease)
+        assert LEASES in await run("uninstall", *NAMES), "helm tells what it keeps"
+        assert is_kept()
+        for release in ("haulout", "other"):
+            await run("install", release, *NAMES[1:], str(CHART), "--set", "crds.keep=false")
+            await run("uninstall", release, *NAMES[1:])
+            assert is_kept()

@@ -94,6 +94,17 @@ async def test_rights_come_and_go_with_roles_and_bindings(cluster: ApiServer) ->
     assert await code(api, "GET", "/api/v1/nodes", watch="1", timeoutSeconds="1") == 403
 
 
+async def test_a_write_that_was_allowed_is_refused_when_the_right_is_gone(cluster: ApiServer) -> None:
+    allow(cluster, a_rule("create", "configmaps"))
+    api = cluster.transport(user=EVE)
+    assert [await code(api, "POST", MAPS, a_map(name)) for name in ("a", "b")] == [201, 201]
+    assert await code(cluster.transport(user=User("bob")), "POST", MAPS, a_map("c")) == 403
+    assert await code(api, "DELETE", f"{MAPS}/a") == 403
+    cluster.put(a_role(a_rule("delete", "configmaps")))
+    assert await code(api, "POST", MAPS, a_map("c")) == 403
+    assert await code(api, "DELETE", f"{MAPS}/a") == 200
+
+
 async def test_our_client_hears_that_it_is_forbidden(cluster: ApiServer, clock: Clock) -> None:
     api = cluster.transport("operator", user=account_user("haulout", "operator"))
     client = Client(api, clock=clock, random=Random(1))

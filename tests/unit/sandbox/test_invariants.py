@@ -371,6 +371,12 @@ def test_our_own_marks_may_come_and_go() -> None:
     assert told(history, FOREIGN) == []
 
 
+def test_a_condition_may_be_ours_on_one_kind_and_others_on_another() -> None:
+    ready = History().put(a_node("a")).put(a_node("a").ready(), by="operator")
+    assert told(ready, ForeignThingsUntouched(operator=OURS, ours=("nodes/Ready",))) == []
+    assert told(ready, ForeignThingsUntouched(operator=OURS, ours=("pods/Ready",))) != []
+
+
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -113,6 +114,17 @@ async def test_a_certificate_of_the_front_proxy_is_the_api_servers(tmp_path: Pat
         assert not await site.is_authenticated(proxies, "somebody-else")
 
 
+async def test_a_certificate_with_several_common_names_is_nobodys(tmp_path: Path) -> None:
+    """Servers differ in which of them counts."""
+    config_map = a_config_map(clients=None, proxies=Authority("proxies"), names=("a", "b"))
+    async with serving(tmp_path, config_map) as site:
+        await eventually(site.hook.validator._client.clock, lambda: site.hook.clients._trust.authorities)
+        one, another = ((("commonName", it),) for it in ("a", "b"))
+        assert site.hook.clients.is_api_server({"subject": (one,)})
+        assert not site.hook.clients.is_api_server({"subject": (one, another)})
+        assert not site.hook.clients.is_api_server({"subject": ()})
+
+
 async def test_names_of_certificates_by_the_client_authority_can_be_given(tmp_path: Path) -> None:
     clients = Authority("clients")
     config_map = a_config_map(clients=clients, proxies=None, names=())
@@ -170,3 +182,42 @@ async def test_metrics_do_not_ask_for_client_certificates(tmp_path: Path) -> Non
         await eventually(site.hook.validator._client.clock, lambda: not site.hook.unready())
         assert site.hook.presented.context.verify_mode is ssl.CERT_NONE
         assert site.hook.clients.context.verify_mode is ssl.CERT_REQUIRED
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_session_that_is_resumed_does_not_outlive_its_authority(
+    tmp_path: Path, version: ssl.TLSVersion
+) -> None:
+    old, new = Authority("old"), Authority("new")
+    config_map = a_config_map(clients=None, proxies=old)
+    async with serving(tmp_path, config_map, client_auth=ClientAuth.REQUIRED) as site:
+        clock = site.hook.validator._client.clock
+        await eventually(clock, lambda: not site.hook.unready())
+        context = ssl.create_default_context(cadata=site.servers.pem.decode())
+        context.minimum_version = context.maximum_version = version
+        issued = old.issue(PROXY)
+        (tmp_path / "old.pem").write_bytes(issued.key_pem + issued.cert_pem)
+        context.load_cert_chain(tmp_path / "old.pem")
+        assert site.hook.port is not None
+        answer, session = await asyncio.to_thread(_ask, site.hook.port, context, None)
+        assert answer.startswith(b"HTTP/1.1 415 "), "it is let in"
+        assert session is not None
+        site.api.put(a_config_map(clients=None, proxies=new))
+        await eventually(clock, lambda: new.pem.decode() in site.hook.clients._trust.authorities)
+        answer, _ = await asyncio.to_thread(_ask, site.hook.port, context, session)
+        assert answer[:13] in (b"", b"HTTP/1.1 403 ")
+
+
+def _ask(port: int, context: ssl.SSLContext, session: ssl.SSLSession | None) -> tuple[bytes, ssl.SSLSession | None]:
+    """Resume a session, and send a request; return the answer, empty if the connection is refused, and the session."""
+    request = f"POST {registration.PATH} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+    answer = b""
+    with socket.create_connection((LOCAL, port), timeout=10) as plain:
+        try:
+            with context.wrap_socket(plain, server_hostname=LOCAL, session=session) as secured:
+                secured.sendall(request.encode())
+                while part := secured.recv(1 << 12):
+                    answer += part
+                return answer, secured.session
+        except OSError:
+            return answer, None

@@ -122,6 +122,15 @@
 {{- if or $drains .Values.kubernikus.enabled .Values.esx.enabled (include "haulout.usualProfiles" .) }}true{{ end -}}
 {{- end }}
 
+{{/* Whether profiles cordon nodes: what is done by default does. */}}
+{{- define "haulout.cordonsByProfile" -}}
+{{- $cordons := not (omit (include "haulout.file" . | fromJson) "budget") -}}
+{{- range $instance := include "haulout.instances" (list . "eviction") | fromJsonArray -}}
+{{- if ne (toString (default dict $instance.config).action) "uncordon" }}{{ $cordons = true }}{{ end -}}
+{{- end -}}
+{{- if $cordons }}true{{ end -}}
+{{- end }}
+
 {{/* Whether pods are deleted that cannot be evicted: by values, or by a drain of profiles. */}}
 {{- define "haulout.deletesPods" -}}
 {{- $deletes := .Values.rbac.podDeletion -}}

@@ -7,13 +7,14 @@ import yaml
 
 from haulout.app import manifests
 from haulout.app.manifests import Installation
-from haulout.app.packaging import bundle, chart, kustomize
+from haulout.app.packaging import argocd, bundle, chart, kustomize
 from haulout.app.workload import NAME
 from haulout.kube.objects import RawObject
 
 ALERTS = "prometheus/alerts.yaml"  # made with the metrics that they are about
 DASHBOARD = "grafana/haulout.json"  # the same
-BY_HAND = tuple(f"helm/haulout/{it}" for it in (".helmignore", *(f"templates/{it}" for it in chart.BY_HAND)))
+HEALTH = "argocd/health.lua"
+BY_HAND = (HEALTH, *(f"helm/haulout/{it}" for it in (".helmignore", *(f"templates/{it}" for it in chart.BY_HAND))))
 _MADE = "# Made by `make packages`.\n"
 
 
@@ -25,6 +26,8 @@ def files(folder: Path, version: str) -> Mapping[str, str]:
     plain = manifests.everything(Installation(image=image))
     return {
         **_definitions(),
+        "argocd/argocd-cm.yaml": _MADE
+        + argocd.patch(manifests.definitions(with_machines=True), _text(folder / HEALTH)),
         f"manifests/{NAME}.yaml": _MADE + manifests.as_yaml(plain),
         **_under("helm/haulout", chart.files(version, alerts=alerts, dashboard=dashboard)),
         **_under("kustomize", kustomize.files(image, alerts=alerts)),
@@ -49,7 +52,7 @@ def write(folder: Path, version: str) -> Iterator[str]:
 
 def stale(folder: Path, wanted: Mapping[str, str]) -> list[str]:
     """Return what lies among the packages, and is neither made nor written by hand."""
-    ours = ("crds", "helm", "kustomize", "manifests", "olm")
+    ours = ("argocd", "crds", "helm", "kustomize", "manifests", "olm")
     there = (it for name in ours for it in sorted((folder / name).rglob("*")) if it.is_file())
     paths = (it.relative_to(folder).as_posix() for it in there)
     return [it for it in paths if it not in wanted and it not in BY_HAND]

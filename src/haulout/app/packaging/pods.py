@@ -28,6 +28,7 @@ _INGRESS_HOSTS = (
     '{{ default "*" (join "," $hosts) }}'
 )
 _SPREAD = "topologySpreadConstraints"
+_KEPT = {"helm.sh/resource-policy": "keep"}
 
 
 def deployment() -> RawObject:
@@ -103,6 +104,8 @@ def _container(made: RawObject) -> RawObject:
                 ("retryPeriod", "retry-period"),
             )
         ),
+        When(".Values.history.retention", "--history-retention={{ .Values.history.retention }}"),
+        When(".Values.history.deletedNodes", "--history-deleted-nodes={{ int .Values.history.deletedNodes }}"),
         When(".Values.dashboard.clusterName", "--cluster-name={{ .Values.dashboard.clusterName }}"),
         '--dashboard-auth={{ default "token" .Values.dashboard.auth }}',
         When(".Values.ingress.enabled", f"--dashboard-host={_INGRESS_HOSTS}"),
@@ -152,7 +155,11 @@ def account() -> RawObject:
 
 
 def namespaces() -> str:
-    """Return those that the operator needs beside its own; one that somebody else has made is left to them."""
+    """Return those that the operator needs beside its own; one that somebody else has made is left to them.
+
+    Helm never deletes them, neither with the release nor when a value no longer wants them: others have made objects in
+    them meanwhile, such as the leases of other operators of medik8s.
+    """
     wanted = (
         (".Values.leases.namespace", ".Values.leases.createNamespace"),
         (f'"{machinemaintenance.NAMESPACE}"', ".Values.machines.enabled"),
@@ -161,7 +168,11 @@ def namespaces() -> str:
     labelled = Inset(f'include "haulout.labelsAnd" (list . (dict {labels}))')
     return "".join(
         document(
-            {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": Filled(name), "labels": labelled}},
+            {
+                "apiVersion": "v1",
+                "kind": "Namespace",
+                "metadata": {"name": Filled(name), "labels": labelled, "annotations": _KEPT},
+            },
             when=f'and {condition} (include "haulout.mayMakeNamespace" (list . {name}))',
         )
         for name, condition in wanted

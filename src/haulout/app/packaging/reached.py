@@ -3,6 +3,7 @@
 from haulout.app import workload
 from haulout.app.packaging.common import HOME, IS_GIVEN, IS_MANAGED, LABELS, labelled, metadata, value, value_if_set
 from haulout.app.packaging.gotemplate import Filled, Inset, When, document
+from haulout.app.telemetry.alerts import RUNBOOK
 from haulout.app.workload import NAME
 from haulout.kube.objects import RawObject
 from haulout.web import info, registration
@@ -86,7 +87,7 @@ def monitoring() -> str:
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": labelled("metrics.prometheusRule.labels"),
-        "spec": Inset(_ALERTS),
+        "spec": Inset(f'{_ALERTS} | replace "{RUNBOOK}" .Values.metrics.prometheusRule.runbookUrl'),
     }
     dashboard = {
         "apiVersion": "v1",

@@ -15,7 +15,7 @@ from types import MappingProxyType
 
 from haulout.app import needs
 from haulout.app.packaging.common import HOME, IS_BEHIND_PROXY
-from haulout.budget import slots
+from haulout.budget import cordon_copies, slots
 from haulout.drain import permissions as drain
 from haulout.kube import access
 from haulout.kube.access import Permission
@@ -83,6 +83,7 @@ def features() -> Iterator[Feature]:
     yield _more(".Values.clouds.ociHandlerNamespace", _needed(_EMPTY, handler_namespace=HANDLER))
     yield _more('include "haulout.usualProfiles" .', _needed(None))
     yield _more('include "haulout.hasBudget" .', slots.permissions(HOME))
+    yield _more('include "haulout.cordonsByProfile" .', cordon_copies.permissions(HOME))
     for plugin in _constant():
         yield _more(f'include "haulout.uses" (list . "{plugin.type}")', _of(plugin))
 

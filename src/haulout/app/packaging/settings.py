@@ -2,7 +2,9 @@
 
 from haulout.app import daemon, workload
 from haulout.app.packaging.values import Group, Value, flag, free, number, several, text, texts
+from haulout.app.telemetry.alerts import RUNBOOK
 from haulout.maintenance import lease
+from haulout.notices.orphans import AGENTS
 
 _NAME = "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _NAME_OR_NOTHING = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"
@@ -127,13 +129,11 @@ CLOUDS = Group(
     },
 )
 AGENT = Group(
-    "A small pod on each node, for clouds that tell of maintenance only to the machine itself: Azure, and Google Cloud."
-    " It needs Kubernetes 1.32.",
+    "A small pod on each node, for clouds that announce maintenance on the machine: Azure, Google Cloud,"
+    " AWS without a queue. It needs Kubernetes 1.32.",
     {
         "enabled": flag("Run agents, with a policy that lets each write of its own node only.", default=False),
-        "cloud": text(
-            "auto", "Whose metadata service is asked; `auto`: whichever answers.", choice=("auto", "azure", "gcp")
-        ),
+        "cloud": text("auto", "Whose metadata service is asked; `auto`: whichever answers.", choice=("auto", *AGENTS)),
         "nodeSelector": texts("Labels of nodes on which agents run.", daemon.SELECTED),
         "tolerations": several("Taints that agents tolerate: all.", daemon.TOLERATIONS),
         "resources": free("What each agent gets. The defaults are measured.", daemon.RESOURCES),
@@ -191,6 +191,11 @@ METRICS = Group(
             "Alerts, where the Prometheus Operator is installed.",
             {
                 "enabled": flag("Make a PrometheusRule.", default=False),
+                "runbookUrl": text(
+                    RUNBOOK,
+                    "The page to which `runbook_url` of each alert leads; its anchor is added. `make docs` makes it.",
+                    pattern="^https?://[^ #]+$",
+                ),
                 "labels": texts("Labels by which your Prometheus selects it."),
             },
         ),
@@ -285,7 +290,10 @@ LEASES = Group(
     "Leases lock nodes while they are in maintenance, also for other operators of medik8s.",
     {
         "namespace": text(lease.NAMESPACE, "The namespace of these leases.", pattern=_NAME),
-        "createNamespace": flag("Make that namespace, unless somebody else has.", default=True),
+        "createNamespace": flag(
+            "Make that namespace, unless somebody else has. It stays when the release is removed: others may use it.",
+            default=True,
+        ),
     },
 )
 _DURATION_OR_NOTHING = r"^([0-9]+(\.[0-9]+)?(ms|s|m))?$"
@@ -311,6 +319,24 @@ LEADER_ELECTION = Group(
     },
 )
 
+HISTORY = Group(
+    "What happened to nodes that were deleted.",
+    {
+        "retention": text(
+            "",
+            "How long the history of a node is kept after the node was deleted, such as 12h, 30d or 52w; 0: it goes"
+            " with the node; empty: 90d.",
+            pattern=r"^(0|([0-9]+[wdhms])+)?$",
+        ),
+        "deletedNodes": number(
+            0,
+            "Of how many deleted nodes at most; those that were deleted first go first; 0: 1000.",
+            least=0,
+            most=10_000,
+        ),
+    },
+)
+
 SETTINGS = Group(
     "Values of the chart.",
     {
@@ -332,6 +358,7 @@ SETTINGS = Group(
         "rbac": RBAC,
         "leases": LEASES,
         "leaderElection": LEADER_ELECTION,
+        "history": HISTORY,
         "quorumCheck": flag("Refuse what would cost etcd its quorum, outside of OpenShift as well.", default=True),
         "podDisruptionBudget": Group(
             "Keeps a replica there while nodes are drained, by us and by others.",

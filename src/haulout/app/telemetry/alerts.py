@@ -1,7 +1,7 @@
 """Alerts to begin with, as rules of Prometheus: what somebody should know, and what to type then.
 
 Each is about something that a person can do something about. Gauges of the leader are summed up by `max`: replicas that
-do not lead tell none, or nothing new.
+do not lead tell none, or nothing new. Each has a section in the runbook, docs/operations/alerts.md.
 """
 
 from dataclasses import dataclass
@@ -12,7 +12,12 @@ from haulout.app.names import LEADER_LEASE, PROFILES_LEASE
 from haulout.drain.blockers import PROGRESS
 from haulout.kinds.clusterapi import EXTENSION_LEASE
 
+RUNBOOK = (
+    "https://haulout.dev/docs/operations/alerts.html"  # the page of the site; who serves it elsewhere changes this
+)
 _LEASES = f"{LEADER_LEASE}|{PROFILES_LEASE}|{EXTENSION_LEASE}".replace(".", "[.]")  # other programs use the same metric
+# Each program always exposes its own: a standby with 0. The lease of profiles comes and goes with the configuration.
+_REPLICAS = f'leader_election_master_status{{name=~"{LEADER_LEASE}|{EXTENSION_LEASE}"}}'.replace(".", "[.]")
 _MERE_WAITING = "|".join(PROGRESS)
 _ABOUT_NODE = "`haulout top` shows the fleet, `haulout why NODE` what a node waits for."
 
@@ -43,11 +48,27 @@ class Alert:
         return {
             **rule,
             "labels": {"severity": str(self.severity)},
-            "annotations": {"summary": self.summary, "description": self.description},
+            "annotations": {
+                "summary": self.summary,
+                "description": self.description,
+                "runbook_url": f"{RUNBOOK}#{self.name.lower()}",
+            },
         }
 
 
 ALERTS = (
+    Alert(
+        name="HauloutAbsent",
+        # The first part names the program if the operator or the hub is gone and the other one is there.
+        expr=f"(count by (name) (last_over_time({_REPLICAS}[1d])) unless count by (name) ({_REPLICAS}))"
+        f" or on () absent({_REPLICAS})",
+        lasts="5m",
+        severity=Severity.CRITICAL,
+        summary="Prometheus reads no metrics of Haulout: if no replica runs, no maintenance begins, goes on or ends",
+        description="Are there pods, and do they run? `kubectl get pods -A -l 'app.kubernetes.io/name in (haulout,"
+        "haulout-hub)'`. If they are ready, Prometheus does not reach them: see its targets, the ServiceMonitor and "
+        "the NetworkPolicy. Without a replica nobody answers the webhook, and no NodeMaintenance can be created.",
+    ),
     Alert(
         name="HauloutNobodyLeads",
         expr=f'max by (name) (leader_election_master_status{{name=~"{_LEASES}"}}) == 0',

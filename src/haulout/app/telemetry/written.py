@@ -67,7 +67,8 @@ def _alerts() -> Iterator[str]:
     yield "| --- | --- | --- | --- |"
     for it in alerts.ALERTS:
         summary = re.sub(r"\{\{ \$(labels\.)?(\w+).*?\}\}", r"`\2`", it.summary)
-        yield f"| `{it.name}` | {it.severity} | {it.lasts or 'at once'} | {summary} |"
+        name = f"[{it.name}](../operations/alerts.md#{it.name.lower()})"
+        yield f"| {name} | {it.severity} | {it.lasts or 'at once'} | {summary} |"
 
 
 def main(arguments: list[str]) -> None:

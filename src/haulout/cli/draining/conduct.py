@@ -22,6 +22,7 @@ from haulout.drain.machine_rules import honoured
 from haulout.drain.policy import Policy
 from haulout.drain.progress import Progress
 from haulout.drain.requests import Lane
+from haulout.drain.volume_watch import VolumeAttachments
 from haulout.errors import KubeError
 from haulout.kube.client import Client
 from haulout.kube.objects import Node
@@ -62,6 +63,7 @@ class Conductor:
         self._policy = policy
         self._show = show
         self._lane = Lane(client)
+        self._volumes = VolumeAttachments(client)
         self._gate = asyncio.Semaphore(parallel)
         self._drains: dict[str, Drain] = {}
         self._is_stopping = False
@@ -70,11 +72,12 @@ class Conductor:
         """Drain the nodes. A cancellation is passed on after the records say what was left."""
         try:
             async with asyncio.TaskGroup() as group:
-                ticking = group.create_task(self._show.run())
+                beside = group.create_task(self._show.run()), group.create_task(self._volumes.run())
                 try:
                     await self._run(group)
                 finally:
-                    ticking.cancel()
+                    for task in beside:
+                        task.cancel()
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
 
@@ -114,7 +117,14 @@ class Conductor:
                 return
             record.started, record.result = self._clock.now(), Result.DRAINING
             policy = honoured(self._policy, node)
-            drain = Drain(self._client, record.node, policy, lane=self._lane, on_progress=partial(self._note, record))
+            drain = Drain(
+                self._client,
+                record.node,
+                policy,
+                lane=self._lane,
+                volumes=self._volumes,
+                on_progress=partial(self._note, record),
+            )
             self._drains[record.node] = drain
             try:
                 outcome = await drain.run()

@@ -151,6 +151,8 @@ def reasons(record: Record) -> list[Reason]:
         key = (blocker.kind, blocker.object) if blocker.object else (blocker.kind, blocker.reason)
         known = found.get(key, Reason(blocker, since, ()))
         found[key] = Reason(known.blocker, min(known.since, since), (*known.pods, pod.pod))
+    for it in record.progress.volumes if record.progress else ():
+        found[it.blocker.kind, it.blocker.object] = Reason(it.blocker, it.since, ())
     return sorted(found.values(), key=lambda it: it.since)
 
 
@@ -193,8 +195,10 @@ def _reason(reason: Reason, *, now: datetime) -> Text:
     calm = blocker.is_progress
     text = Text()
     text.append(f"{'waiting' if calm else 'blocked'} {elapsed(now - reason.since)} ", style="cyan" if calm else "red")
-    text.append(f"{names}{more}", style="bold")
-    text.append(f": {printable(blocker.reason)}")
+    if names:
+        text.append(f"{names}{more}", style="bold")
+        text.append(": ")
+    text.append(printable(blocker.reason))
     if blocker.advice:
         text.append(f"; {printable(blocker.advice)}", style="dim")
     return text

@@ -103,6 +103,7 @@ class Teller:
         self._escalated: dict[str, Rung] = {}  # by uid
         self._warnings = Warnings()
         self._blamed: dict[str, tuple[Kind, str]] = {}  # by uid
+        self._volumes: set[str] = set()  # that were told of
         self._trouble = ""
 
     def news(self, progress: Progress, *, now: datetime) -> Iterator[Line]:
@@ -120,6 +121,10 @@ class Teller:
             yield from self._blame(pod, now=now)
             yield from self._escalation(pod)
         yield from self._vanished(progress, now=now)
+        for it in progress.volumes:
+            if it.blocker.object not in self._volumes:
+                self._volumes.add(it.blocker.object)
+                yield Line(f"waiting: {it.blocker}")
         if progress.trouble and progress.trouble != self._trouble:
             yield Line(f"Warning: node {progress.node}: what is said here may be old: {progress.trouble}")
         self._trouble = progress.trouble
@@ -227,7 +232,7 @@ def standing(record: Record, *, now: datetime) -> str:
         return f"node/{record.node}: not looked at yet"
     text = f"node/{record.node}: {len(progress.pods)} of {pods(progress.total)} left"
     text += f" after {elapsed(now - record.started)}"
-    blocked = sorted((it.standing for it in progress.pods if it.standing), key=lambda it: it.since)
+    blocked = sorted(progress.blockers, key=lambda it: it.since)
     if blocked:
         more = f", and {len(blocked) - 1} more" if len(blocked) > 1 else ""
         text += f"; blocked for {elapsed(now - blocked[0].since)}: {blocked[0].blocker}{more}"

@@ -50,7 +50,8 @@ def _drain(drain: Drain, now: datetime) -> Iterator[Text]:
     stands = safe(drain.words) or f"{drain.gone} of {drain.total} pods have left"
     yield Text(f"drain by {safe(drain.by)}: {stands}", "bold")
     for blocker in drain.blockers:
-        yield Text(f"  {safe(blocker.pod)}: {safe(blocker.reason)}  {lasting(blocker.since, now)}", "red")
+        whose = f"{safe(blocker.pod)}: " if blocker.pod else ""
+        yield Text(f"  {whose}{safe(blocker.reason)}  {lasting(blocker.since, now)}", "red")
         if blocker.advice:
             yield Text(f"    {safe(blocker.advice)}")
 

@@ -40,6 +40,9 @@ from haulout.sandbox.apiserver.tokens import BadToken, Tokens
 
 NOBODY = User(ANONYMOUS, (UNAUTHENTICATED,))
 
+_Write = tuple[str, tuple[str, ...], str, str]  # a user, their groups, a method and a path
+_WRITES = ("POST", "PUT", "PATCH", "DELETE")
+_REMEMBERED = 1_000
 _DECIDES = (ROLE, CLUSTER_ROLE, ROLE_BINDING, CLUSTER_ROLE_BINDING)
 
 
@@ -57,6 +60,7 @@ class Gate:
         self._store = store
         self._impersonation = Impersonation()
         self._policy: Policy | None = None
+        self._allowed: set[_Write] = set()  # by the policy
         self._seen = store.revision  # how far we have looked for changes of roles and bindings
 
     @property
@@ -81,7 +85,10 @@ class Gate:
         wanted = wanted_user(request.headers) if request.headers else None
         if wanted is None and (not self.enforces or MASTERS in user.groups):
             return user
-        authorizer = self.authorizer
+        authorizer = self.authorizer  # first: a policy that has changed allows nothing yet
+        write = (user.name, user.groups, request.method, request.path)
+        if wanted is None and write in self._allowed:
+            return user
         asked = request_attributes(user, request.method, request.path, parameters(request))
         if wanted is not None:
             user = self._impersonation.impersonated(wanted, asked, authorizer)
@@ -89,7 +96,14 @@ class Gate:
         decision = authorizer.decide(asked)
         if not decision.allowed:
             raise Refused(forbidden(asked, decision.reason))
+        if wanted is None and request.method in _WRITES:  # what a read asks for depends on its query, too
+            self._remember(write)
         return user
+
+    def _remember(self, write: _Write) -> None:
+        if len(self._allowed) >= _REMEMBERED:
+            self._allowed.clear()
+        self._allowed.add(write)
 
     def check_may_create(self, user: User, request: Request) -> None:
         """Refuse an update of what does not exist, where that creates, from somebody who may only update."""
@@ -113,6 +127,7 @@ class Gate:
         if self._seen != self._store.revision:
             if any(self._store.has_changed(kind, since=self._seen) for kind in _DECIDES):
                 self._policy = None
+                self._allowed.clear()
             self._seen = self._store.revision
         if self._policy is None:
             roles, cluster_roles, bindings, cluster_bindings = (self._objects(kind) for kind in _DECIDES)

@@ -2,6 +2,7 @@
 
 import re
 from calendar import monthrange
+from functools import lru_cache
 
 SECONDS = "2006-01-02T15:04:05Z07:00"
 MICROSECONDS = "2006-01-02T15:04:05.000000Z07:00"
@@ -24,6 +25,7 @@ _MOST = {"15": (23, "hour"), "04": (59, "minute"), "05": (59, "second")}
 _LAST_MONTH = 12
 
 
+@lru_cache(maxsize=1024)  # an object repeats most of its instants each time it is written
 def problem(text: str, layout: str) -> str:
     """Return why `text` is no instant of that layout; nothing if it is one."""
     fraction = (".000000", r"\.[0-9]{6}") if layout == MICROSECONDS else ("", r"(?:[.,][0-9]+)?")

@@ -36,6 +36,7 @@ from haulout.sandbox.apiserver.eviction import evict
 from haulout.sandbox.apiserver.gate import Gate
 from haulout.sandbox.apiserver.kinds import KINDS, NAMESPACE, POD, JsonObject, Kind
 from haulout.sandbox.apiserver.lane import Lane
+from haulout.sandbox.apiserver.lease_renewals import LeaseRenewals
 from haulout.sandbox.apiserver.lifecycle_kinds import EVICTION_REQUEST_API
 from haulout.sandbox.apiserver.namespaces import FINALIZE, FIRST_NAMESPACES
 from haulout.sandbox.apiserver.negotiation import check_accepted
@@ -97,6 +98,7 @@ class Server:
         for crd in lifecycle_kinds.definitions() if EVICTION_REQUEST_API in features else ():
             self._definitions.build_in(crd)
         self._lane = Lane(store, self.writer, self.kinds, gate=self._gate) if defaulting else None
+        self._renewals = LeaseRenewals(store, self.writer)
         self.given_tokens: dict[str, User] = {}
         tokens = Tokens(secret=random.randbytes(32), find_account=self._find_account, given=self.given_tokens)
         self.gate = Gate(store, tokens, enforces=rbac)
@@ -134,8 +136,9 @@ class Server:
                 return given
             asked = modern(request)
             user = self.gate.admitted(user, request)
+            renewed = self._renewals.answer(request, who=user.name)
             case = Case() if case is None else case
-            return self._answered(asked, user=user, attempt=attempt, as_of=as_of, case=case)
+            return renewed or self._answered(asked, user=user, attempt=attempt, as_of=as_of, case=case)
         except Refused as refused:
             return answer(refused.status["code"], refused.status)
         except _NoSuchPath:

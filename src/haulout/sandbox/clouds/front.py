@@ -14,6 +14,7 @@ from aiohttp import web
 from haulout.sandbox.clouds.answering import answering
 from haulout.sandbox.clouds.aws import AwsCloud
 from haulout.sandbox.clouds.aws import front as aws_front
+from haulout.sandbox.clouds.aws import metadata_front as aws_metadata_front
 from haulout.sandbox.clouds.azure import AzureCloud
 from haulout.sandbox.clouds.azure import front as azure_front
 from haulout.sandbox.clouds.gcp import GcpCloud
@@ -31,6 +32,7 @@ async def serving(
     oci_front.mount(app, oci)
     azure_front.mount(app, azure)
     gcp_front.mount(app, gcp)
+    aws_metadata_front.mount(app, aws)
     aws_front.mount(app, aws)
     async with answering(app, listener, pace=pace) as port:
         yield port

@@ -14,8 +14,9 @@ from haulout.sandbox.invariants.checking import Invariant, Judge, State, Violati
 class ForeignThingsUntouched(Invariant):
     """The operator changes no label, annotation, taint, condition or finalizer but its own.
 
-    Its own are those whose name matches one of `ours` (`haulout.dev/*`, `DrainInProgress`), and all of an object that
-    it created itself. What the server writes when it evicts on the operator's behalf does not count.
+    Its own are those whose name matches one of `ours` (`haulout.dev/*`, `DrainInProgress`; of one kind of object
+    `nodemaintenances/Ready`), and all of an object that it created itself. What the server writes when it evicts on the
+    operator's behalf does not count.
     """
 
     operator: Collection[str]
@@ -45,9 +46,13 @@ class _OwnershipJudge(Judge):
         before, after = _sections(write.before), _sections(write.after)
         for section, names in after.items():
             for name in _changed(before[section], names):
-                if not any(fnmatchcase(name, pattern) for pattern in self._ours):
+                if not self._is_ours(write.kind.plural, name):
                     how = _how(before[section], names, name)
                     yield blame(write, f"{write.kind.plural} {write.key}: the {section} {name} of others was {how}")
+
+    def _is_ours(self, plural: str, name: str) -> bool:
+        names = (name, f"{plural}/{name}")
+        return any(fnmatchcase(it, pattern) for it in names for pattern in self._ours)
 
 
 def _sections(obj: JsonObject) -> dict[str, dict[str, Any]]:

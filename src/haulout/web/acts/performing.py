@@ -19,7 +19,8 @@ from datetime import UTC, timedelta
 from http import HTTPStatus
 
 from haulout.errors import AlreadyExists, KubeError, NotFound, Unauthorized
-from haulout.history.keeper import Backlog, Keeper
+from haulout.history.backlog import Backlog
+from haulout.history.keeper import Keeper
 from haulout.history.record import Entry, Note, cut
 from haulout.kinds import hold
 from haulout.kinds.notice import MAINTENANCE_NOTICES, Stage

@@ -27,7 +27,7 @@ async def answer(
 ) -> web.Response:
     """Return the answer, or that what they have still holds."""
     etag = f'"{blake2b(body, digest_size=12).hexdigest()}"'
-    shared = CIMultiDict({"ETag": etag, "Vary": "Accept-Encoding", "X-Content-Type-Options": "nosniff"})
+    shared = CIMultiDict({"ETag": etag, "Vary": "Accept-Encoding"})
     shared.update({"Cache-Control": "no-cache", **(headers or {})})
     if _is_known(request, etag):
         return web.Response(status=HTTPStatus.NOT_MODIFIED, headers=shared)

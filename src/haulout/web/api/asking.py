@@ -9,7 +9,7 @@ from multidict import MultiMapping
 from haulout.web.api import narrowing
 from haulout.web.api.narrowing import Narrowing
 from haulout.web.api.shapes import NodeState
-from haulout.web.api.source import Stretch, Unanswerable
+from haulout.web.api.source import HistoryQuery, Stretch, Unanswerable
 
 _MOST_ROWS = 5000
 _LONGEST = 200  # characters of a value that are repeated to whoever sent it
@@ -37,6 +37,22 @@ def stretch(query: Query) -> Stretch:
     return Stretch(start=start, end=end, limit=_limit(query), narrowing=_narrowing(query))
 
 
+def history(query: Query) -> HistoryQuery:
+    """Return what of the history is asked for."""
+    _only(query, ("from", "to", "node", "what", "q", "limit"))
+    since, until = _instant(query, "from"), _instant(query, "to")
+    if since is not None and until is not None and since >= until:
+        raise bad("`from` must be before `to`")
+    return HistoryQuery(
+        since=since,
+        until=until,
+        nodes=frozenset(_values(query, "node")),
+        what=frozenset(_values(query, "what")),
+        words=_words(query),
+        limit=_limit(query),
+    )
+
+
 def looking(query: Query) -> tuple[str, str]:
     """Return the node that is to be told of in detail, and the event after which to go on; either may be empty."""
     _only(query, ("node", "since"))
@@ -62,8 +78,12 @@ def _narrowing(query: Query) -> Narrowing:
         zones=frozenset(_values(query, "zone")),
         pools=frozenset(_values(query, "pool")),
         profiles=frozenset(_values(query, "profile")),
-        words=tuple(word for text in query.getall("q", []) for word in text.casefold().split()),
+        words=_words(query),
     )
+
+
+def _words(query: Query) -> tuple[str, ...]:
+    return tuple(word for text in query.getall("q", []) for word in text.casefold().split())
 
 
 def _values(query: Query, name: str) -> list[str]:

@@ -7,16 +7,16 @@ goes by these.
 from collections.abc import Callable, Collection, Iterable
 from datetime import datetime
 
+from haulout.drain.workloads import Record, Workload
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.kube.objects import Lease, Node, RawObject
+from haulout.kube.sources import NotKnown
 from haulout.profiles import data
 from haulout.profiles.fitting import Room
 from haulout.profiles.glimpse import Glimpse
 from haulout.profiles.machine import step
 from haulout.profiles.model import Configuration
-from haulout.profiles.plugin import Workload
 from haulout.profiles.sights import NodeSights
-from haulout.profiles.sources import NotKnown
 from haulout.profiles.steps import Result
 from haulout.profiles.why import subject_of
 
@@ -47,6 +47,11 @@ class Bare(Glimpse):
     def daemon_sets(self) -> Collection[RawObject]:
         """Return nothing, as nobody knows."""
         raise _not_followed("daemonsets")
+
+    def workloads_on(self, node: str) -> Record:
+        """Return nothing, as nobody knows."""
+        del node
+        raise _not_followed("workloads")
 
     def evicted_from(self, node: str) -> Collection[Workload]:
         """Return nothing, as nobody knows."""

@@ -99,6 +99,12 @@ def _about_blocker(blocker: Blocker) -> Iterator[Command]:
                 command=f"{where} delete pod {_q(pod)} --force --grace-period=0",
                 why=f"{blocker.reason}; only once it is known that it does not run any more",
             )
+        case Kind.VOLUME:
+            yield Command(
+                title=f"Look at {blocker.object}",
+                command="kubectl get volumeattachments",
+                why="; ".join(filter(None, (blocker.reason, blocker.advice))),
+            )
         case Kind.PERMISSION:
             yield Command(title="See what Haulout may not do", command="haulout cluster-info", why=blocker.reason)
         case Kind.FINALIZER | Kind.WEBHOOK | Kind.API | Kind.SEVERAL_BUDGETS | Kind.RULE:
@@ -122,12 +128,14 @@ def _about_profiles(subject: Subject, configuration: Configuration | None) -> It
 
 
 def _going_on(offer: Offer, subject: Subject) -> Command:
-    only, later = offer.checks[0], f"; then it waits until {offer.waits_for}" if offer.waits_for else ""
+    only = offer.checks[0]
     is_one = len(offer.checks) == 1 and offer.wishes[0].value is not None
     return Command(
-        title=f"Let profile {offer.profile} go to {offer.target}",
+        title=f"Approve for profile {offer.profile}"
+        if offer.waits_for
+        else f"Let profile {offer.profile} go to {offer.target}",
         command=approval.command(subject.node, offer.wishes),
-        why=f"it would go if {offer.would}{later}",
+        why=f"it goes to {offer.target} when {' and '.join(filter(None, (offer.would, offer.waits_for)))}",
         act=Act(act=ActKind.APPROVE, node=subject.node.name, profile=offer.profile, check=only) if is_one else None,
     )
 

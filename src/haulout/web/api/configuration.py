@@ -33,14 +33,17 @@ class File:
 
 def told(file: File, registries: Registries) -> Configuration:
     """Return what profiles go by."""
+    recovery = default.recovery_of(file.environ)
     if file.good is None and file.newest is None:
-        shipped = default.text()
-        words = in_words(default.configuration(), {}, Struck(shipped, ()))
+        shipped = default.text(recovery)
+        words = in_words(default.configuration(recovery), {}, Struck(shipped, ()))
         return Configuration(path=file.path, text=shipped, is_default=True, profiles=words)
     good = strike(_text(file.good), registries)
     found = attempt(file.good or b"", registries, file.environ, file=file.path)
     loaded = None if file.good is None else found.loaded
-    configuration = default.configuration() if loaded is None else default.in_force(loaded.configuration)
+    configuration = (
+        default.configuration(recovery) if loaded is None else default.in_force(loaded.configuration, recovery=recovery)
+    )
     words = in_words(configuration, found.values, good)
     if file.problem is None:
         findings = findings_of((), file.warnings, good, found.values)
@@ -50,7 +53,7 @@ def told(file: File, registries: Registries) -> Configuration:
         path=file.path,
         text=newest.text,
         is_in_force=False,
-        in_force=good.text if file.good is not None else default.text(),
+        in_force=good.text if file.good is not None else default.text(recovery),
         is_default=file.good is None,
         findings=findings_of(file.problem.errors, file.problem.warnings, newest, found.values),
         profiles=words,

@@ -28,6 +28,7 @@ _MOST_CONNECTIONS = 600
 _ASKED_WITH = ("Accept", "Accept-Encoding", "Authorization", "Content-Type", "If-None-Match", "Last-Event-ID")
 _ANSWERED_WITH = (
     "Cache-Control",
+    "Content-Disposition",
     "Content-Encoding",
     "Content-Type",
     "ETag",

@@ -5,7 +5,7 @@ await leader.run()                              # until cancelled, in the task g
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
 from http import HTTPStatus
@@ -23,6 +23,7 @@ from haulout.kube.resources import NODES
 from haulout.web.api.board import EVERY, Board
 from haulout.web.api.budgets import Budgets
 from haulout.web.api.details import detail_of
+from haulout.web.api.fleet_history import FleetHistory
 from haulout.web.api.heading import Heading
 from haulout.web.api.hub import Hub, Looker, event
 from haulout.web.api.notices import listed
@@ -33,6 +34,7 @@ from haulout.web.api.shapes import (
     Fleet,
     Health,
     Hello,
+    HistoryList,
     NodeDetail,
     NodeState,
     NoticeList,
@@ -42,7 +44,7 @@ from haulout.web.api.shapes import (
     WhatIf,
 )
 from haulout.web.api.sight import Sight
-from haulout.web.api.source import Stretch, Unanswerable
+from haulout.web.api.source import HistoryQuery, Stretch, Unanswerable
 
 _ASIDE_FOR = timedelta(seconds=5)
 _MOST_ASIDES = 100
@@ -105,6 +107,7 @@ class Leader:
         self._heading = heading
         self._more: More = more or NothingMore()
         self._budgets = Budgets(sight)
+        self._fleet_history = FleetHistory(client, nodes=sight.nodes)
         self._asides: dict[str, _Aside] = {}
 
     async def run(self) -> None:
@@ -140,6 +143,14 @@ class Leader:
     async def timeline(self, stretch: Stretch) -> Timeline:
         """Return what was, is and comes."""
         return await self._more.timeline(stretch, await self.board.fleet())
+
+    async def history(self, query: HistoryQuery) -> HistoryList:
+        """Return what happened last to all nodes."""
+        return await self._fleet_history.newest(query)
+
+    def history_csv(self, query: HistoryQuery) -> AsyncGenerator[bytes, None]:
+        """Return all that happened as CSV, in pieces."""
+        return self._fleet_history.csv(query)
 
     async def notices(self) -> NoticeList:
         """Return all notices."""

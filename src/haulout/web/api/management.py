@@ -10,7 +10,7 @@ looked last is waited for a while.
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from http import HTTPStatus
 from typing import Protocol
@@ -36,6 +36,7 @@ from haulout.web.api.shapes import (
     Fleet,
     Health,
     Hello,
+    HistoryList,
     Level,
     Mode,
     NodeDetail,
@@ -45,7 +46,7 @@ from haulout.web.api.shapes import (
     Timeline,
     WhatIf,
 )
-from haulout.web.api.source import Stretch, Unanswerable
+from haulout.web.api.source import HistoryQuery, Stretch, Unanswerable
 
 log = logging.getLogger(__name__)
 
@@ -152,6 +153,16 @@ class Management:
         """Have no timeline."""
         del stretch
         raise _not_here("no timeline")
+
+    async def history(self, query: HistoryQuery) -> HistoryList:
+        """Have no history: it is about nodes."""
+        del query
+        raise _not_here("no history of nodes")
+
+    def history_csv(self, query: HistoryQuery) -> AsyncGenerator[bytes, None]:
+        """Have none."""
+        del query
+        raise _not_here("no history of nodes")
 
     async def configuration(self) -> Configuration:
         """Have no configuration."""

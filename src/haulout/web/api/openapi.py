@@ -49,6 +49,16 @@ _NARROWING = (
     Parameter(name="q", text="only nodes of which a tile says all of these words"),
 )
 _INSTANT = {"type": "string", "format": "date-time"}
+_COUNT = {"type": "integer", "minimum": 1, "maximum": 5000}
+_OF_HISTORY = (
+    Parameter(name="from", text="what happened then or later", schema=_INSTANT),
+    Parameter(name="to", text="what happened before", schema=_INSTANT),
+    Parameter(name="node", text="only these nodes", is_list=True),
+    Parameter(
+        name="what", text="only what is about one of these, such as profile or NodeMaintenance/patch", is_list=True
+    ),
+    Parameter(name="q", text="only entries that have all of these words"),
+)
 _NAME = Parameter(name="name", text="of the node", place="path")
 
 ENDPOINTS = (
@@ -77,9 +87,24 @@ ENDPOINTS = (
         parameters=(
             Parameter(name="from", text="where it begins", schema=_INSTANT),
             Parameter(name="to", text="where it ends", schema=_INSTANT),
-            Parameter(name="limit", text="rows, at most", schema={"type": "integer", "minimum": 1, "maximum": 5000}),
+            Parameter(name="limit", text="rows, at most", schema=_COUNT),
             *_NARROWING,
         ),
+        statuses=(400,),
+    ),
+    Endpoint(
+        method="get",
+        path="/history",
+        text="What happened to all nodes, deleted ones among them, the newest first",
+        answer=shapes.HistoryList,
+        parameters=(*_OF_HISTORY, Parameter(name="limit", text="entries, at most; by default 500", schema=_COUNT)),
+        statuses=(400,),
+    ),
+    Endpoint(
+        method="get",
+        path="/history.csv",
+        text="All of it as CSV, node by node; `haulout history --all -o csv` has the same columns",
+        parameters=_OF_HISTORY,
         statuses=(400,),
     ),
     Endpoint(method="get", path="/notices", text="All notices of maintenance", answer=shapes.NoticeList),
@@ -217,6 +242,8 @@ def _operation(each: Endpoint) -> dict[str, Any]:
 def _good(each: Endpoint) -> dict[str, Any]:
     if each.answer is not None:
         return {"description": each.text, "content": _json(each.answer)}
+    if each.path.endswith(".csv"):
+        return {"description": each.text, "content": {"text/csv": {"schema": {"type": "string"}}}}
     if each.path != "/events":
         return {"description": each.text, "content": {"application/json": {"schema": {"type": "object"}}}}
     told = "; ".join(f"`{name}` has a {shape.__name__}" for name, shape in EVENTS.items())

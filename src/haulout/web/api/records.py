@@ -65,14 +65,14 @@ class Records:
             try:
                 found |= await self._read(missing, of=len(known))
             except KubeError as error:
-                raise NoRecords(_why(error)) from None
+                raise NoRecords(why_unreadable(error)) from None
         return found
 
     async def _survey(self) -> Mapping[str, Standing] | NoRecords:
         try:
             return await survey.standings(self._client)
         except KubeError as error:
-            return NoRecords(_why(error))
+            return NoRecords(why_unreadable(error))
 
     async def _read(self, nodes: Collection[str], *, of: int) -> Mapping[str, tuple[Entry, ...]]:
         """Return what happened to nodes: from a list if these are many of all there are, or else one by one."""
@@ -118,7 +118,8 @@ class Records:
         return self._clock.monotonic() + KEPT_FOR.total_seconds()
 
 
-def _why(error: KubeError) -> str:
+def why_unreadable(error: KubeError) -> str:
+    """Return why there is no history, and what to do about it."""
     if isinstance(error, NotFound):
         return (
             f"there is no history: {MAINTENANCE_RECORDS.kind} is not installed;"

@@ -82,6 +82,16 @@ for which something is announced, then those to which something happened. Histor
 the nodes that are shown, and kept for 10 s. Without MaintenanceRecords what is over is not known, and `problem` says
 so.
 
+## The history
+
+    $ curl -s 'http://127.0.0.1:8080/api/v2/history?from=2026-11-16T00:00:00Z&what=NodeMaintenance&limit=50'
+    $ curl -sO 'http://127.0.0.1:8080/api/v2/history.csv?from=2026-11-16T00:00:00Z'
+
+What is in all MaintenanceRecords, those of deleted nodes among them. `/history` has the newest entries, and `total` how
+many fit. `/history.csv` has all of them, node by node, with [these columns](history.md#csv); it is sent as it is read.
+An answer that breaks off is not complete. All records are read for each answer, so three may ask at once; others are
+told 503 with `Retry-After`.
+
 ## The configuration
 
 The file is shown as it was typed, line by line, with `(hidden)` in place of secrets: options that plugins say are

@@ -88,6 +88,29 @@ class Answerer:
             raise asking.bad(f'expected {{"text": "…"}}: {error}') from None
         return once(await source.check(edit))
 
+    async def history_csv(self, request: web.Request) -> web.StreamResponse:
+        """Send the history as a file, piece by piece, to somebody who may read slowly."""
+        query = asking.history(request.query)
+        source = self._source()
+        if source is None:
+            return await self.forwarding.forward(request)
+        async with contextlib.aclosing(source.history_csv(query)) as pieces:
+            first = await anext(pieces)  # what is wrong is a problem as long as nothing is sent
+            response = web.StreamResponse(headers=_CSV)
+            await response.prepare(request)
+            try:
+                await _sent(response, first)
+                async for piece in pieces:
+                    await _sent(response, piece)
+                await response.write_eof()
+            except (TimeoutError, Unanswerable) as error:
+                # A file that ends early must not look complete.
+                log.warning("%s is not sent to its end: %s", request.path, error or "nobody reads it")
+                _abort(request)
+            except ConnectionError:
+                log.debug("%s has left", request.remote)
+            return response
+
     async def events(self, request: web.Request) -> web.StreamResponse:
         """Tell what changes, until they leave."""
         node, since = asking.looking(request.query)
@@ -126,18 +149,31 @@ async def _told(viewer: Viewer, request: web.Request) -> web.StreamResponse:
     await response.prepare(request)
     try:
         while (told := await viewer.next()) is not None:
-            async with asyncio.timeout(seconds_of_life(_READ_WITHIN)):
-                await response.write(told)
+            await _sent(response, told)
             if now() >= ends_at:
                 break
     except TimeoutError:
-        if request.transport is not None:
-            request.transport.abort()
+        _abort(request)
     except ConnectionError:
         log.debug("%s has left", request.remote)
     return response
 
 
+async def _sent(response: web.StreamResponse, piece: bytes) -> None:
+    async with asyncio.timeout(seconds_of_life(_READ_WITHIN)):
+        await response.write(piece)
+
+
+def _abort(request: web.Request) -> None:
+    if request.transport is not None:
+        request.transport.abort()
+
+
+_CSV = {
+    "Content-Type": "text/csv; charset=utf-8",
+    "Content-Disposition": 'attachment; filename="haulout-history.csv"',
+    "Cache-Control": "no-store",
+}
 _STREAM = {"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-store", "X-Accel-Buffering": "no"}
 
 
@@ -154,6 +190,7 @@ def add_routes(
     get(f"{ROOT}/summary", guarded(answerer.summary))
     for path, ask in _ASKS.items():
         get(f"{ROOT}/{path}", guarded(partial(answerer.get, ask)))
+    get(f"{ROOT}/history.csv", guarded(answerer.history_csv), allow_head=False)
     app.router.add_post(f"{ROOT}/configuration/check", guarded(answerer.check))
     get(f"{ROOT}/events", guarded(answerer.events), allow_head=False)
     if add_more is not None:
@@ -194,6 +231,10 @@ async def _timeline(source: Source, request: web.Request) -> Shape:
     return await source.timeline(asking.stretch(request.query))
 
 
+async def _history(source: Source, request: web.Request) -> Shape:
+    return await source.history(asking.history(request.query))
+
+
 async def _notices(source: Source, request: web.Request) -> Shape:
     asking.no_parameters(request.query)
     return await source.notices()
@@ -218,6 +259,7 @@ _ASKS: dict[str, Ask] = {
     "nodes": _nodes,
     "nodes/{name}": _node,
     "timeline": _timeline,
+    "history": _history,
     "notices": _notices,
     "clusters": _clusters,
     "configuration": _configuration,

@@ -447,6 +447,21 @@ class Timeline(Shape, frozen=True):
     problem: str = ""  # why something is missing, such as the history
 
 
+class HistoryEntry(Happening, frozen=True, kw_only=True):
+    """What happened to a node."""
+
+    node: str
+    is_deleted: bool = False  # the node is not there any more
+    deleted: datetime | None = None  # when it was deleted, if that is known
+
+
+class HistoryList(Shape, frozen=True):
+    """What happened to all nodes."""
+
+    entries: tuple[HistoryEntry, ...]  # the newest first
+    total: int = 0  # entries that there would be without a limit
+
+
 class NoticeList(Shape, frozen=True):
     """All notices: those that are not over first, by their start."""
 

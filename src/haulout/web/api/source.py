@@ -5,6 +5,7 @@ question (`haulout.web.api.forwarding`). All of it may wait for something, none 
 and nothing is kept ready for those who do not ask.
 """
 
+from collections.abc import AsyncGenerator
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -19,6 +20,7 @@ from haulout.web.api.shapes import (
     Edit,
     Fleet,
     Health,
+    HistoryList,
     NodeDetail,
     NoticeList,
     Summary,
@@ -52,6 +54,18 @@ class Stretch:
     narrowing: Narrowing = EVERYTHING
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryQuery:
+    """What of the history is asked for."""
+
+    since: datetime | None = None
+    until: datetime | None = None
+    nodes: frozenset[str] = frozenset()  # empty: all of them
+    what: frozenset[str] = frozenset()  # such as `profile` or `profile/os`; empty: all of it
+    words: tuple[str, ...] = ()  # all of which an entry must have
+    limit: int | None = None
+
+
 class Viewer(Protocol):
     """Somebody who looks on."""
 
@@ -77,6 +91,14 @@ class Source(Protocol):
 
     async def timeline(self, stretch: Stretch) -> Timeline:
         """Return what was, is and comes."""
+        ...
+
+    async def history(self, query: HistoryQuery) -> HistoryList:
+        """Return what happened last to all nodes."""
+        ...
+
+    def history_csv(self, query: HistoryQuery) -> AsyncGenerator[bytes, None]:
+        """Return all that happened as CSV, in pieces."""
         ...
 
     async def notices(self) -> NoticeList:

@@ -166,7 +166,8 @@ def _draining(order: NodeMaintenance, subject: Subject, who: str) -> Stand:
 
 
 def _blocked(blocker: StatusBlocker) -> str:
-    return f"{blocker.pod}: {blocker.reason}" + (f"; {blocker.advice}" if blocker.advice else "")
+    whose = f"{blocker.pod}: " if blocker.pod else ""
+    return whose + blocker.reason + (f"; {blocker.advice}" if blocker.advice else "")
 
 
 # Profiles

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from haulout.history.record import Entry
+from haulout.history.record import Entry, of_current_node
 from haulout.history.survey import Standing
 from haulout.kinds.notice import MaintenanceNotice
 from haulout.kube.client import Client
@@ -127,7 +127,8 @@ class Timelines:
             subject = subjects.get(it.name)
             if subject is not None:
                 now = now_of(subject, self._notices(it.name))
-                spans = within(all_spans(entries.get(it.name, ()), now, at=subject.now), asked.start, asked.end)
+                own = of_current_node(entries.get(it.name, ()))
+                spans = within(all_spans(own, now, at=subject.now), asked.start, asked.end)
                 rows.append(TimelineRow(node=it.name, state=it.state, spans=spans[-_MOST_SPANS:]))
             if number % _AT_A_TIME == 0:
                 await self._give_way()

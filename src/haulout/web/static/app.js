@@ -28,6 +28,7 @@ const PAGES = {
   clusters: { title: "Clusters", key: "c", modes: ["management"], load: () => import("./pages/clusters.js") },
   fleet: { title: "Fleet", key: "f", load: () => import("./pages/fleet.js") },
   timeline: { title: "Timeline", key: "t", load: () => import("./pages/timeline.js") },
+  history: { title: "History", key: "y", load: () => import("./pages/history.js") },
   notices: { title: "Notices", key: "n", load: () => import("./pages/notices.js") },
   configuration: { title: "Configuration", short: "Config", key: "c", load: () => import("./pages/configuration.js") },
   health: { title: "Health", key: "h", modes: ["cluster", "management"], load: () => import("./pages/health.js") },

@@ -9,7 +9,7 @@ import pytest
 from haulout.core.virtual import VirtualClock
 from haulout.errors import ConfigError, ConfigErrors
 from haulout.kinds.notice import HistoryEntry, MaintenanceNotice, Spec, Status
-from haulout.kube.objects import Condition, Metadata
+from haulout.kube.objects import Metadata, StatusCondition
 from haulout.web.api.banners import Known, banners
 from haulout.web.api.health import NO_SUCH_KIND
 from haulout.web.api.notices import listed, told
@@ -110,8 +110,8 @@ def a_notice(name: str = "aws-1", *, status: Status | None = None, **spec: Any) 
 
 def test_a_notice_tells_whether_it_is_on_time_and_what_happened_the_newest_first() -> None:
     conditions = (
-        Condition(type="OnTime", status="False", message="3 pods stay"),
-        Condition(type="Rescheduled", status="True", message="moved by a day"),
+        StatusCondition(type="OnTime", status="False", message="3 pods stay"),
+        StatusCondition(type="Rescheduled", status="True", message="moved by a day"),
     )
     history = (HistoryEntry(time=NOW, who="aws", what="planned"), HistoryEntry(who="me", what="moved"))
     found = told(a_notice(status=Status(phase="Due", conditions=conditions, history=history)), now=NOW)
@@ -122,7 +122,7 @@ def test_a_notice_tells_whether_it_is_on_time_and_what_happened_the_newest_first
 
 @pytest.mark.parametrize(("status", "answer"), [("True", True), ("False", False), ("Unknown", None), ("odd", None)])
 def test_what_nobody_can_tell_is_neither(status: str, answer: bool | None) -> None:  # noqa: FBT001 - a row of a table
-    condition = Condition(type="OnTime", status=status)
+    condition = StatusCondition(type="OnTime", status=status)
     assert told(a_notice(status=Status(conditions=(condition,))), now=NOW).is_on_time is answer
 
 

@@ -1,6 +1,7 @@
 """What a person can type to move a node on; all of it comes from a cluster, and may be hostile."""
 
 import shlex
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -14,7 +15,7 @@ from haulout.maintenance.resource import NodeMaintenance
 from haulout.profiles import config
 from haulout.profiles.info import NodeInfo
 from haulout.profiles.model import Configuration
-from haulout.profiles.plugin import Verdict, fails, passes
+from haulout.profiles.plugin import State, Verdict, fails, passes
 from haulout.profiles.plugins.registry import registries
 from haulout.profiles.steps import CheckReport, ProfileReport, TransitionReport
 from haulout.web.api.commands import commands_for
@@ -33,8 +34,8 @@ instances:
   - {name: late, type: wait, config: {duration: 1h}}
 profiles:
 - name: os
-  operational:
-    transitions: [{check: "CHECK", next: maintenance-required}]
+  STATE:
+    transitions: [{check: "CHECK", next: NEXT}]
 """
 TYPES = {"wanted": "hasLabel", "approved": "hasAnnotation", "held": "hasLabel", "late": "wait"}
 
@@ -50,21 +51,24 @@ def found(it: Subject, *drains: Drain, configuration: Configuration | None = Non
     return list(commands_for(it, state=NodeState.BLOCKED, drains=drains, configuration=configuration))
 
 
-def by_checks(expression: str, **passed: bool) -> list[Command]:
+def by_checks(
+    expression: str, passed: Mapping[str, bool], *, state: State = State.OPERATIONAL, target: State = State.REQUIRED
+) -> list[Command]:
     """Return what lets a profile go on, whose checks say this."""
-    configuration = config.load(FILE.replace(b"CHECK", expression.encode()), registries(), {}).configuration
+    file = FILE.decode().replace("CHECK", expression).replace("STATE", state).replace("NEXT", target)
+    configuration = config.load(file.encode(), registries(), {}).configuration
 
     def verdict(name: str) -> Verdict:
         return passes("yes") if passed[name] else fails("no")
 
     way = TransitionReport(
-        target="maintenance-required",  # type: ignore[arg-type]  # a State is a text
+        target=target,
         expression=expression,
         chain_passed=False,
         passed=False,
         checks={name: CheckReport(TYPES[name], verdict(name)) for name in passed},
     )
-    report = ProfileReport(name="os", state="operational", next="operational", transitions=(way,))
+    report = ProfileReport(name="os", state=state, next=state, transitions=(way,))
     labels = {"example.com/held": "", "example.com/reboot": "no"} if "held" in passed else {}
     it = subject(labels=labels, info=NodeInfo("n1", {}, (report,), NOW, None))
     return found(it, configuration=configuration)
@@ -97,16 +101,24 @@ def by_checks(expression: str, **passed: bool) -> list[Command]:
 def test_labels_and_annotations_that_a_check_waits_for_can_be_typed(
     expression: str, passed: dict[str, bool], commands: list[str]
 ) -> None:
-    assert [it.command for it in by_checks(expression, **passed)] == commands
+    assert [it.command for it in by_checks(expression, passed)] == commands
 
 
 def test_what_can_be_approved_on_the_dashboard_says_so() -> None:
-    [one] = by_checks("approved", approved=False)
+    [one] = by_checks("approved", {"approved": False})
     assert one.act is not None
     assert (one.act.act, one.act.node, one.act.profile, one.act.check) == (ActKind.APPROVE, "n1", "os", "approved")
-    assert one.why == "it would go if approved passed"
-    [two] = by_checks("wanted && approved", wanted=False, approved=False)
+    assert one.title == "Let profile os go to maintenance-required"
+    assert one.why == "it goes to maintenance-required when approved passed"
+    [two] = by_checks("wanted && approved", {"wanted": False, "approved": False})
     assert two.act is None
+
+
+def test_an_approval_that_other_checks_hold_back_does_not_promise_a_transition() -> None:
+    checks = {"approved": False, "late": False}
+    [one] = by_checks("approved && late", checks, state=State.REQUIRED, target=State.IN_MAINTENANCE)
+    assert one.title == "Approve for profile os"
+    assert one.why == "it goes to in-maintenance when approved passed and late passed"
 
 
 @pytest.mark.parametrize("kind", list(Kind))

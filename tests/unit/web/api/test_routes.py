@@ -5,7 +5,7 @@ import contextlib
 import gzip
 import io
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from http import HTTPStatus
@@ -29,6 +29,7 @@ from haulout.web.api.shapes import (
     Edit,
     Fleet,
     Health,
+    HistoryList,
     Level,
     NodeDetail,
     NodeState,
@@ -38,7 +39,7 @@ from haulout.web.api.shapes import (
     Timeline,
     WhatIf,
 )
-from haulout.web.api.source import Stretch, Unanswerable
+from haulout.web.api.source import HistoryQuery, Stretch, Unanswerable
 from haulout.web.connections import DASHBOARD
 from haulout.web.listening import listening
 from support.eventually import eventually
@@ -59,6 +60,7 @@ class Fake:
 
     def __init__(self) -> None:
         self.stretch: Stretch | None = None
+        self.query: HistoryQuery | None = None
         self.tiles: tuple[Tile, ...] = TILES
         self.told: list[bytes | None] = [b"event: hello\n\n", None]
         self.since = ""
@@ -79,6 +81,21 @@ class Fake:
         """Nothing."""
         self.stretch = stretch
         return Timeline(start=T0, end=T0, now=T0, rows=(), total=0)
+
+    async def history(self, query: HistoryQuery) -> HistoryList:
+        """Nothing."""
+        self.query = query
+        return HistoryList(entries=())
+
+    async def history_csv(self, query: HistoryQuery) -> AsyncGenerator[bytes, None]:
+        """Two pieces, of which the second may be missing."""
+        self.query = query
+        if "busy" in query.words:
+            raise Unanswerable("others read it", retry_after=timedelta(seconds=5))
+        yield b"node,time\r\n"
+        if "broken" in query.words:
+            raise Unanswerable("the history cannot be read")
+        yield b"n1,now\r\n"
 
     async def notices(self) -> NoticeList:
         """Break."""
@@ -176,6 +193,9 @@ async def test_nodes_are_narrowed_by_what_stands_in_the_address(query: str, name
         ("/timeline?from=2026-05-01T10:00:00", "must say its time zone"),
         ("/timeline?to=0001-01-01T00:00:00%2B10:00", "too far away"),
         ("/timeline?from=2026-05-02T00:00:00Z&to=2026-05-01T00:00:00Z", "`from` must be before `to`"),
+        ("/history?from=2026-05-02T00:00:00Z&to=2026-05-01T00:00:00Z", "`from` must be before `to`"),
+        ("/history?nodes=n1", "unknown parameter 'nodes'; there are `from`"),
+        ("/history.csv?limit=0", "`limit` must be a number"),
         ("/timeline?limit=0", "a number from 1 to 5000"),
         ("/timeline?limit=%D9%A3", "a number from 1 to 5000"),
     ],
@@ -194,6 +214,33 @@ async def test_a_stretch_of_time_is_read_as_it_is_meant() -> None:
     assert source.stretch is not None
     assert (source.stretch.start, source.stretch.end, source.stretch.limit) == (T0, None, 7)
     assert source.stretch.narrowing.zones == {"a"}
+
+
+async def test_what_of_the_history_is_asked_for_is_read_as_it_is_meant() -> None:
+    source = Fake()
+    async with serving(source) as ask:
+        await ask("/history?from=2026-05-01T12:00:00%2B02:00&node=a,b&what=profile&q=Disk+full&limit=7")
+    wanted = HistoryQuery(
+        since=T0, nodes=frozenset({"a", "b"}), what=frozenset({"profile"}), words=("disk", "full"), limit=7
+    )
+    assert source.query == wanted
+
+
+async def test_the_history_is_a_file_that_browsers_keep() -> None:
+    async with serving(Fake()) as leader, serving(None, leader=At(leader.base)) as follower:  # type: ignore[attr-defined] # as above
+        for ask in (leader, follower):
+            status, headers, body = await ask("/history.csv?q=x")
+            assert (status, body) == (200, b"node,time\r\nn1,now\r\n")
+            assert headers["Content-Type"] == "text/csv; charset=utf-8"
+            assert headers["Content-Disposition"] == 'attachment; filename="haulout-history.csv"'
+
+
+async def test_a_file_that_cannot_be_had_is_a_problem_and_one_that_breaks_off_does_not_look_complete() -> None:
+    async with serving(Fake()) as ask:
+        status, headers, told = await ask("/history.csv?q=busy")
+        assert (status, headers["Retry-After"], told["error"]) == (503, "5", "others read it")
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await ask("/history.csv?q=broken")
 
 
 @pytest.mark.parametrize(

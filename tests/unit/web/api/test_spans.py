@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from haulout.history.record import DrainFacts, Entry
 from haulout.kinds.notice import MaintenanceNotice, Status
 from haulout.kinds.notice import Spec as NoticeSpec
-from haulout.kube.objects import Condition, Metadata
+from haulout.kube.objects import Metadata, StatusCondition
 from haulout.maintenance.resource import NodeMaintenance, OrderMetadata, Spec
 from haulout.maintenance.resource import Status as OrderStatus
 from haulout.web.api.shapes import Drain, Span, SpanKind
@@ -220,7 +220,7 @@ def test_notices_in_all_phases(spec: dict[str, Any], status: Status, expected: t
 
 
 def test_a_notice_says_whether_it_is_on_time() -> None:
-    late = Condition(type="OnTime", status="False", reason="NotBegun", message="nobody has begun to empty n1")
+    late = StatusCondition(type="OnTime", status="False", reason="NotBegun", message="nobody has begun to empty n1")
     (span,) = all_spans([], Now(notices=[a_notice(status=Status(phase="Due", conditions=(late,)))]), at=NOW)
     assert span.why == "nobody has begun to empty n1"
 

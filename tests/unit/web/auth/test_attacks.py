@@ -302,6 +302,7 @@ async def test_wrong_tokens_do_not_make_a_valid_one_forgotten(tmp_path: Path) ->
         assert (token_reviews(place), callers.is_known("vera"), callers.is_known("guess-1")) == (before, True, False)
 
 
+@pytest.mark.usefixtures("no_refill")
 async def test_a_user_gets_all_answers_while_an_attacker_floods_with_forged_headers_and_wrong_tokens(
     tmp_path: Path,
 ) -> None:
@@ -309,8 +310,6 @@ async def test_a_user_gets_all_answers_while_an_attacker_floods_with_forged_head
     answered = 0
 
     async with visited(tmp_path) as place:
-        clock = place.client.clock
-        began = clock.monotonic()
 
         async def attack(attacker: int) -> None:
             nonlocal answered
@@ -326,9 +325,10 @@ async def test_a_user_gets_all_answers_while_an_attacker_floods_with_forged_head
 
         *_, statuses = await asyncio.gather(*(attack(number) for number in range(20)), use())
         assert statuses == [200] * 100
-        assert answered <= 600 + 10 + 50 * (clock.monotonic() - began)
+        assert answered <= 600 + 10
 
 
+@pytest.mark.usefixtures("no_refill")
 async def test_a_user_who_asks_too_often_waits_and_others_do_not(tmp_path: Path) -> None:
     async with visited(tmp_path) as place:
         statuses = await asyncio.gather(*(place.ask("/session", token="sam") for _ in range(900)))
@@ -337,6 +337,7 @@ async def test_a_user_who_asks_too_often_waits_and_others_do_not(tmp_path: Path)
         assert (await place.ask("/session")).status == 200
 
 
+@pytest.mark.usefixtures("no_refill")
 async def test_behind_a_proxy_each_user_has_a_limit_of_their_own(tmp_path: Path) -> None:
     async with visited(tmp_path, AuthMode.PROXY) as place:
         sam, vera = {"X-Forwarded-User": "sam"}, {"X-Forwarded-User": "vera"}

@@ -71,6 +71,7 @@ async def test_behind_a_proxy_replicas_believe_each_other_by_its_secret_or_say_w
         assert (answer.status, "--dashboard-proxy-secret-file is needed" in answer.error) == (503, True)
 
 
+@pytest.mark.usefixtures("no_refill")
 async def test_clients_of_a_follower_are_limited_one_by_one_at_the_leader(tmp_path: Path) -> None:
     """The leader believes the follower, whose pod has the address that it asks from."""
     async with visited(tmp_path, AuthMode.OFF) as place, following(place, AuthMode.OFF) as other:

@@ -1,12 +1,13 @@
 """Where everybody may read, a page of another site cannot, whatever its name leads to (DNS rebinding)."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from haulout.web.api.shapes import AuthMode
 from haulout.web.auth.hosts import are_known
-from support.visited import visited
+from support.visited import LOCAL, visited
 
 OURS = [
     "localhost",
@@ -30,6 +31,9 @@ OTHERS = [
     "localhost.evil.example.com",
     "haulout.svc.evil.example.com",
     "svc.cluster.local.evil.com",
+    "evil.mylocalhost",
+    "evil.notsvc",
+    "evil.xsvc.cluster.local",
     "evil.com:80@localhost",
     "[::1",
     "[evil]",
@@ -70,6 +74,10 @@ async def test_a_page_of_another_site_reads_nothing_where_everybody_may_read(tmp
             headers = {"Host": "evil.example.com"}
             async with place.session.get(f"{place.base}{path}", headers=headers, allow_redirects=False) as answer:
                 assert (answer.status, "n1" in await answer.text()) == (421, False), path
+        reader, writer = await asyncio.open_connection(LOCAL, int(place.base.rpartition(":")[2]))
+        writer.write(b"GET /api/v2/nodes HTTP/1.1\r\nHost: localhost\r\nHost: evil.example.com\r\n\r\n")
+        assert b" 200 " not in await reader.readline(), "two Host headers"
+        writer.close()
         assert "--dashboard-host" in (await place.ask("/nodes", headers={"Host": "evil.example.com"})).error
         assert (await place.ask("/nodes", headers={"Host": "maintenance.example.com"})).status == 200
         assert (await place.ask("/nodes")).status == 200

@@ -12,6 +12,7 @@ from haulout.sandbox.apiserver import ApiServer
 from haulout.web.auth.addresses import canonical_address, rate_limit_key
 from haulout.web.auth.replicas import Replicas
 from support.builders import a_namespace, a_pod
+from support.interposed import Interposed
 
 HOME = "haulout"
 
@@ -70,6 +71,15 @@ async def test_strangers_do_not_have_pods_listed_without_end(clock: Clock) -> No
         await replicas.include(f"10.0.1.{number}")
     lists = client.transport.requests  # type: ignore[attr-defined] # of the sandbox
     assert sum(it.request.path.endswith("/pods") for it in lists) == 1
+
+
+async def test_where_pods_may_not_be_listed_nobody_is_a_replica(clock: Clock) -> None:
+    api, _, client = a_site(clock)
+    put_pod(api, "haulout-2", "10.0.0.2")
+    answers = Interposed()
+    answers.give(403, when=lambda request: request.path.endswith("/pods"))
+    replicas = Replicas(client.over(answers.on(client.transport)), namespace=HOME, identity="haulout-1_x")
+    assert not await replicas.include("10.0.0.2")
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from haulout.web.auth.buckets import Buckets
 from haulout.web.auth.cookies import TOKEN
 from haulout.web.auth.memory import Memory
 from haulout.web.auth.proxies import Proxies
-from haulout.web.auth.settings import ProxySettings, network
+from haulout.web.auth.settings import AccessSettings, ProxySettings, network
 from haulout.web.auth.users import User
 
 
@@ -155,6 +155,10 @@ def test_the_dashboard_asks_for_a_token_unless_that_is_turned_off(
     with pytest.raises(SystemExit):
         main(command)
     assert modes == [wanted]
+
+
+def test_whoever_says_nothing_about_access_gets_a_dashboard_that_asks_for_a_token() -> None:
+    assert AccessSettings().mode is AuthMode.TOKEN
 
 
 def test_an_access_that_a_drop_in_command_does_not_know_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -9,11 +9,13 @@ from typing import Any
 from haulout.core.clock import Clock
 from haulout.sandbox.clouds.aws.groups import Action, Groups
 from haulout.sandbox.clouds.aws.instances import Document, Instances
+from haulout.sandbox.clouds.aws.metadata import Metadata, MetadataServices
 from haulout.sandbox.clouds.aws.queue import Queue
 from haulout.sandbox.clouds.aws.telling import health, told
 from haulout.sandbox.clouds.faults import Faults
 
 _HOUR = timedelta(hours=1)
+_SPOT_NOTICE = timedelta(minutes=2)
 
 
 class AwsCloud:
@@ -26,6 +28,7 @@ class AwsCloud:
         self.machines = Instances(clock, digits)
         self.queue = Queue(clock)
         self.groups = Groups(clock, goes=self._let_go)
+        self.services = MetadataServices(clock, self.machines, self.faults)
         self._numbers = itertools.count(1)
 
     # What happens
@@ -87,18 +90,34 @@ class AwsCloud:
         """Have EC2 know nothing of an instance any more."""
         del self.machines.by_name[instance]
 
-    def interrupt(self, instance: str) -> None:
+    def interrupt(self, instance: str, action: str = "terminate", *, silent: bool = False) -> None:
         """Tell that a spot instance is taken back."""
-        detail = {"instance-id": instance, "instance-action": "terminate"}
-        self._tell("aws.ec2", "EC2 Spot Instance Interruption Warning", detail)
+        at = self.clock.now() + _SPOT_NOTICE
+        if instance in self.machines.by_name:  # others share the queue
+            self.machines.by_name[instance].spot = {"action": action, "time": f"{at:%Y-%m-%dT%H:%M:%SZ}"}
+        detail = {"instance-id": instance, "instance-action": action}
+        self._tell("aws.ec2", "EC2 Spot Instance Interruption Warning", detail, silent=silent)
 
-    def recommend(self, instance: str) -> None:
+    def recommend(self, instance: str, *, silent: bool = False) -> None:
         """Tell that a spot instance is likely to be taken back."""
-        self._tell("aws.ec2", "EC2 Instance Rebalance Recommendation", {"instance-id": instance})
+        if instance in self.machines.by_name:
+            self.machines.by_name[instance].rebalance = {"noticeTime": f"{self.clock.now():%Y-%m-%dT%H:%M:%SZ}"}
+        detail = {"instance-id": instance}
+        self._tell("aws.ec2", "EC2 Instance Rebalance Recommendation", detail, silent=silent)
 
-    def scale(self, instance: str, *, group: str = "workers", hook: str = "drain", launch: bool = False) -> Action:
+    def scale(
+        self,
+        instance: str,
+        *,
+        group: str = "workers",
+        hook: str = "drain",
+        launch: bool = False,
+        silent: bool = False,
+    ) -> Action:
         """Have Auto Scaling take an instance out of service, or into it, when we agree."""
         transition = "LAUNCHING" if launch else "TERMINATING"
+        if instance in self.machines.by_name:
+            self.machines.by_name[instance].target = "InService" if launch else "Terminated"
         action = self.groups.begin(instance, group=group, hook=hook, transition=transition)
         detail = {
             "LifecycleActionToken": action.token,
@@ -107,8 +126,17 @@ class AwsCloud:
             "EC2InstanceId": instance,
             "LifecycleTransition": f"autoscaling:EC2_INSTANCE_{transition}",
         }
-        self._tell("aws.autoscaling", f"EC2 Instance-{'launch' if launch else 'terminate'} Lifecycle Action", detail)
+        self._tell(
+            "aws.autoscaling",
+            f"EC2 Instance-{'launch' if launch else 'terminate'} Lifecycle Action",
+            detail,
+            silent=silent,
+        )
         return action
+
+    def metadata(self, instance: str) -> Metadata:
+        """Return how an instance asks its metadata service."""
+        return Metadata(self.services, instance)
 
     # What it answers
 
@@ -151,6 +179,10 @@ class AwsCloud:
         await self.faults.call(
             "CompleteLifecycleAction", lambda: self.groups.complete(instance, group=group, hook=hook, token=token)
         )
+
+    async def termination_hooks(self, instance: str) -> tuple[str, Sequence[str]]:
+        """Return the group of an instance and the hooks that its termination waits for."""
+        return await self.faults.call("DescribeAutoScalingInstances", lambda: self.groups.termination_hooks(instance))
 
     async def patience(self, *, group: str, hook: str) -> timedelta | None:
         """Return how long Auto Scaling waits for a heartbeat."""

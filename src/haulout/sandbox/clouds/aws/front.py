@@ -85,6 +85,11 @@ class _Front:
                 return await self._ec2(action, form)
             case "CompleteLifecycleAction" | "RecordLifecycleActionHeartbeat" | "DescribeLifecycleHooks":
                 return await self._groups(action, form)
+            case "DescribeAutoScalingInstances":
+                instance = form["InstanceIds.member.1"]
+                group, _ = await self._cloud.termination_hooks(instance)
+                found = {"InstanceId": instance, "AutoScalingGroupName": group, "LifecycleState": "Terminating:Wait"}
+                return {"AutoScalingInstances": [found] if group else []}
         raise _refused("InvalidAction", f"The action {action} is not valid for this web service.")
 
     async def _queue(self, action: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -119,13 +124,17 @@ class _Front:
     async def _groups(self, action: str, form: Mapping[str, str]) -> Mapping[str, Any]:
         group = form["AutoScalingGroupName"]
         if action == "DescribeLifecycleHooks":
-            hook = form["LifecycleHookNames.member.1"]
+            hook = form.get("LifecycleHookNames.member.1", "")
+            if not hook:
+                names = [name for of, name in self._cloud.groups.hooks if of == group]
+                same = {"AutoScalingGroupName": group, "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING"}
+                return {"LifecycleHooks": [same | {"LifecycleHookName": it} for it in names]}
             timeout = await self._cloud.patience(group=group, hook=hook)
             found = {"LifecycleHookName": hook, "AutoScalingGroupName": group}
             seconds = timeout and int(timeout.total_seconds())
             return {"LifecycleHooks": [] if seconds is None else [found | {"HeartbeatTimeout": seconds}]}
         call = self._cloud.complete if action == "CompleteLifecycleAction" else self._cloud.heartbeat
-        hook, token = form["LifecycleHookName"], form["LifecycleActionToken"]
+        hook, token = form["LifecycleHookName"], form.get("LifecycleActionToken", "")
         await call(form["InstanceId"], group=group, hook=hook, token=token)
         return {}
 

@@ -50,20 +50,26 @@ class Groups:
 
     def heartbeat(self, instance: str, *, group: str, hook: str, token: str) -> None:
         """Wait longer."""
-        action = self._of(instance, token)
+        action = self._of(instance, token, hook)
         action.until = min(self.clock.now() + self.hooks[group, hook], action.longest)
 
     def complete(self, instance: str, *, group: str, hook: str, token: str) -> None:
         """Wait no longer."""
-        del group, hook
-        action = self._of(instance, token)
-        self.completed.append(token)
+        del group
+        action = self._of(instance, token, hook)
+        self.completed.append(action.token)
         del self.actions[action.token]
         self.goes(action)
 
     def patience(self, *, group: str, hook: str) -> timedelta | None:
         """Return how long is waited for a heartbeat."""
         return self.hooks.get((group, hook))
+
+    def termination_hooks(self, instance: str) -> tuple[str, list[str]]:
+        """Return the group of an instance and the hooks that its termination waits for."""
+        self.tick()
+        waiting = [it for it in self.actions.values() if it.instance == instance and it.transition == "TERMINATING"]
+        return waiting[0].group if waiting else "", [it.hook for it in waiting]
 
     def tick(self) -> None:
         """Let go what nobody has asked to wait for."""
@@ -72,9 +78,10 @@ class Groups:
             del self.actions[action.token]
             self.goes(action)
 
-    def _of(self, instance: str, token: str) -> Action:
+    def _of(self, instance: str, token: str, hook: str) -> Action:
         self.tick()
-        action = self.actions.get(token)
+        by_hook = (it for it in self.actions.values() if (it.instance, it.hook) == (instance, hook))
+        action = self.actions.get(token) if token else next(by_hook, None)
         if action is None or action.instance != instance:
             message = f"No active Lifecycle Action found with instance ID {instance}"
             raise CloudError(message, doing="Auto Scaling", status=_BAD_REQUEST, code="ValidationError")

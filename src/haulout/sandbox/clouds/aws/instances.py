@@ -30,6 +30,9 @@ class Instance:
     tags: dict[str, str] = field(default_factory=dict)
     events: dict[str, Document] = field(default_factory=dict)
     moves: list[tuple[datetime, str, datetime]] = field(default_factory=list)  # when shown, of which event, to when
+    spot: Document | None = None  # what its metadata service shows, besides events
+    rebalance: Document | None = None
+    target: str = "InService"  # what Auto Scaling wants it to be; empty: it is in no group
 
 
 @dataclass(slots=True)
@@ -118,10 +121,17 @@ class Instances:
         return {
             "InstanceId": instance.called,
             "PrivateDnsName": f"{instance.called}.ec2.internal",
+            "PrivateIpAddress": address_of(instance.called),
             "Placement": {"AvailabilityZone": _ZONE},
             "State": _state(instance),
             "Tags": [{"Key": key, "Value": value} for key, value in instance.tags.items()],
         }
+
+
+def address_of(instance: str) -> str:
+    """Return the private address of an instance."""
+    number = int(instance[-6:], 16)
+    return f"10.{number >> 16}.{number >> 8 & 255}.{number & 255}"
 
 
 def _state(instance: Instance) -> Document:

@@ -1,11 +1,13 @@
-// What has happened, the newest first: to a node, or to a notice.
+// What has happened, the newest first: to a node, to a notice, or to all nodes.
 
 import { h } from "./dom.js";
+import { nodeLink } from "./parts.js";
 import { duration, full, ms, relative, short } from "./time.js";
 
 // Those that no line has anything for are left out.
 const COLUMNS = [
   { title: "When", cell: (it) => h("time", { datetime: it.time, title: `${full(it.time)}, ${relative(it.time)}` }, short(it.time), " UTC") },
+  { title: "Node", cell: node, isUsed: (it) => it.node },
   { title: "What", cell: (it) => [h("bdi", {}, thing(it.what)), it.by ? h("span", { class: "dim small by" }, " by ", h("bdi", {}, it.by)) : null] },
   { title: "Change", cell: change, isUsed: (it) => it.before || it.after || it.result || it.seconds !== undefined },
   { title: "After", cell: after, isUsed: (it) => it.since },
@@ -32,6 +34,12 @@ function thing(what) {
   return /^\w+\/\S+$/.test(what) ? what.replace("/", " ") : what;
 }
 
+// Of a node that was deleted there is no page.
+function node({ node: name, isDeleted, deleted }) {
+  if (!isDeleted) return nodeLink(name);
+  return [h("bdi", {}, name), " ", h("span", { class: "tag", title: deleted ? `deleted ${full(deleted)}` : null }, "deleted")];
+}
+
 function after({ time, since }) {
   if (!since) return null;
   const seconds = (ms(time) - ms(since)) / 1000;
@@ -42,5 +50,5 @@ function after({ time, since }) {
 function change({ before, after, result, seconds, pods }) {
   const drained = [seconds === undefined ? "" : duration(seconds), pods === undefined ? "" : `${pods} ${pods === 1 ? "pod" : "pods"}`].filter(Boolean).join(", ");
   const states = before || after ? [before ? h("bdi", {}, before) : null, h("span", { class: "dim" }, before ? " → " : "→ "), h("bdi", {}, after ?? "")] : null;
-  return [states, result ? h("span", { class: "tag" }, h("bdi", {}, result)) : null, drained ? h("span", { class: "dim small" }, ` ${drained}`) : null];
+  return [states, states && result ? " " : null, result ? h("span", { class: "tag" }, h("bdi", {}, result)) : null, drained ? h("span", { class: "dim small" }, ` ${drained}`) : null];
 }

@@ -23,6 +23,7 @@ export const PATHS = {
   fleet: [line("M2.5 2.5h4.5v4.5H2.5zM9 2.5h4.5v4.5H9zM2.5 9h4.5v4.5H2.5zM9 9h4.5v4.5H9z")],
   clusters: [line("M5.5 2h5v3.5h-5zM1.5 10.5h5V14h-5zM9.5 10.5h5V14h-5zM8 5.5V8M4 10.5V8h8v2.5")],
   timeline: [line("M2 3.5h6M5 8h8M3.5 12.5h5M14 1.5v0M11 1.5v13")],
+  history: [line("M2.6 9.5a5.5 5.5 0 1 0 .6-4M2.5 2.5v3h3M8 5v3.2l2.2 1.5")],
   notices: [line("M4 11V7a4 4 0 0 1 8 0v4l1.3 1.5H2.7zM6.7 14.3h2.6")],
   configuration: [line("M4 1.5h5.5L13 5v9.5H4zM9.5 1.5V5H13M6.3 8h4.4M6.3 11h4.4")],
   health: [line("M1.5 8.5h3l1.8-4.5 3 8.5 1.9-4h3.3")],
@@ -48,6 +49,7 @@ export const PATHS = {
   hold: [line("M5.5 3v10M10.5 3v10")],
   key: [line("M2 4h12v8H2zM4.5 9.5h7M4.5 6.5h0.1M7 6.5h0.1M9.5 6.5h0.1M11.5 6.5h0.1")],
   link: [line("M6.5 9.5l3-3M7 5l1.5-1.5a2.8 2.8 0 0 1 4 4L11 9M9 11l-1.5 1.5a2.8 2.8 0 0 1-4-4L5 7")],
+  download: [line("M8 2v8M4.8 7L8 10.2 11.2 7M2.5 13.5h11")],
   refresh: [line("M13.5 8A5.5 5.5 0 1 1 11.8 4M12.5 1.5V4.5H9.5")],
   unknown: [ring(6), line("M6.3 6.3a1.8 1.8 0 1 1 2.5 1.6c-.6.3-.8.6-.8 1.3M8 11.3v0.1")],
 };

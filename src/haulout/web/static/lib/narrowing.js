@@ -41,7 +41,7 @@ export function narrowing(label, fields, tell, ...rest) {
         const input = inputs.get(name);
         const value = parameters[name] ?? "";
         if (fixed) fill(input, all, value, options[name] ?? fixed);
-        else if (document.activeElement !== input || (!value && !timer)) input.value = value; // a page that is shown anew takes no letters away
+        else if (document.activeElement !== input || (!timer && input.value.trim() !== value)) input.value = value; // the address wins, but takes away no letters that are being typed
       }
       clear.hidden = !fields.some(({ name }) => parameters[name]);
     },

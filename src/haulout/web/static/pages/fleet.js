@@ -65,7 +65,9 @@ class FleetPage {
   update(kind, data) {
     if (kind === "route") {
       this.#filters = filtersOf(this.#context.route.parameters);
-      if (document.activeElement !== this.#search) this.#search.value = this.#parameters.q ?? "";
+      const text = this.#parameters.q ?? "";
+      const isTyping = document.activeElement === this.#search && this.#typing;
+      if (!isTyping && this.#search.value.trim() !== text) this.#search.value = text;
       this.#all();
     } else if (kind === "fleet" || (kind === "connection" && !this.#store.hasFleet)) this.#all();
     else if (kind === "nodes") this.#soon(data);
@@ -114,7 +116,10 @@ class FleetPage {
   #build(root) {
     this.#search.addEventListener("input", () => {
       clearTimeout(this.#typing);
-      this.#typing = setTimeout(() => this.#set({ q: this.#search.value.trim() }, { replace: true }), PAUSE);
+      this.#typing = setTimeout(() => {
+        this.#typing = 0;
+        this.#set({ q: this.#search.value.trim() }, { replace: true });
+      }, PAUSE);
     });
     this.#groups = segments("Group by", Object.entries(GROUPS).map(([value, text]) => ({ value, text })), this.#by, (value) => this.#set({ group: value === "zone" ? "" : value }));
     this.#grouping = h("div", { class: "grouping" }, h("span", { class: "label", "aria-hidden": "true" }, "Group by"), this.#groups);

@@ -1,0 +1,23 @@
+"""Health checks for Argo CD: a patch of its ConfigMap `argocd-cm`, with the same script for each kind of ours."""
+
+import yaml
+
+from haulout.kube.objects import RawObject
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as they are."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def patch(definitions: list[RawObject], script: str) -> str:
+    """Return a patch that has Argo CD judge the objects of these CustomResourceDefinitions by the script."""
+    names = (f"{it['spec']['group']}_{it['spec']['names']['kind']}" for it in definitions)
+    data = {f"resource.customizations.health.{name}": script for name in names}
+    return yaml.dump({"data": data}, Dumper=_Dumper, width=1000)

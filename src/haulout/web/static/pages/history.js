@@ -1,0 +1,121 @@
+// What has happened to all nodes, those that were deleted among them, the newest first; and all of it as a file.
+//
+// The address says what is narrowed: `q`, `what`, `node`, `since`. It is read when somebody asks, not live: each time the
+// operator reads the records of all nodes.
+
+import { DAY } from "../lib/axis.js";
+import { h, icon, replace, setText } from "../lib/dom.js";
+import { happenings } from "../lib/happenings.js";
+import { narrowing } from "../lib/narrowing.js";
+import { button, choose, command, empty, failure, loading, pageHead, segments } from "../lib/parts.js";
+
+const SPANS = { "1d": DAY, "1w": 7 * DAY, "1mo": 30 * DAY, all: null };
+const USUAL = "1w";
+const WORDS = { "1d": "the last day", "1w": "the last 7 days", "1mo": "the last 30 days", all: "all that is kept" };
+const KINDS = [
+  { value: "profile", text: "Profiles" },
+  { value: "NodeMaintenance", text: "NodeMaintenances" },
+  { value: "ESX", text: "ESX" },
+  { value: "Kubernikus", text: "Kubernikus" },
+  { value: "Node", text: "Nodes deleted or created" },
+  { value: "history", text: "Gaps" },
+];
+
+export function mount(root, context) {
+  const { api, store, go } = context;
+  let data = null;
+  let problem = null;
+  let asked = null;
+  let said = ""; // what `data` or `problem` is the answer to
+
+  const tell = (parameters) => go({ parameters: { ...context.route.parameters, ...parameters } }, { replace: true });
+  const bar = narrowing(
+    "Narrow the history",
+    [
+      { name: "q", label: "Search the history" },
+      { name: "what", label: "What", all: "All that happened", options: KINDS },
+      { name: "node", label: "Node", all: "All nodes", options: [] },
+    ],
+    tell,
+  );
+  const spans = segments("Since when", Object.keys(SPANS).map((value) => ({ value, text: value === "all" ? "All" : value, title: WORDS[value] })), "", (value) => tell({ since: value === USUAL ? "" : value }));
+  const download = h("a", { class: "button", download: "haulout-history.csv", title: "All of it as CSV, for a spreadsheet" }, icon("download"), h("span", {}, "CSV"));
+  const again = button("Refresh", () => load(), { mark: "refresh" });
+  const count = h("span", { class: "total" });
+  const place = h("div", { class: "history-place" });
+  replace(root, pageHead(["History", count], h("div", { class: "row" }, spans, again, download)), bar.element, place);
+  const removeKey = context.keys.on("/", "Search", () => bar.focus());
+  load();
+  show();
+
+  function span() {
+    const { since = "" } = context.route.parameters;
+    return Object.hasOwn(SPANS, since) ? since : USUAL;
+  }
+
+  function wanted() {
+    const { q = "", what = "", node = "" } = context.route.parameters;
+    return { q, what, node, since: span() };
+  }
+
+  function query({ since, ...rest }) {
+    const length = SPANS[since];
+    return { ...rest, from: length === null ? "" : new Date(store.now() - length).toISOString() };
+  }
+
+  async function load() {
+    asked?.abort();
+    const mine = (asked = new AbortController());
+    const now = wanted();
+    said = JSON.stringify(now);
+    try {
+      const answer = await api.get("history", query(now), { signal: mine.signal });
+      if (mine !== asked) return;
+      [data, problem] = [answer, null];
+    } catch (error) {
+      if (mine !== asked || error.name === "AbortError") return;
+      [data, problem] = [null, error];
+    }
+    asked = null;
+    show();
+  }
+
+  function show() {
+    bar.show(context.route.parameters);
+    choose(spans, span());
+    download.setAttribute("href", api.address("history.csv", query(wanted())));
+    again.disabled = asked !== null;
+    if (problem) replace(place, failure(problem, load));
+    else if (!data) replace(place, loading("the history"));
+    else if (!data.entries?.length) replace(place, nothing());
+    else replace(place, happenings("What happened to all nodes", data.entries));
+    setText(count, data ? counted(data) : "");
+  }
+
+  function nothing() {
+    const { q, what, node } = wanted();
+    if (q || what || node) return empty("Nothing fits", "Nothing is left of what you search for. Look at a longer time, or at more.");
+    if (store.summary && !store.summary.hasHistory) return h("div", { class: "empty" }, h("p", { class: "empty-title" }, "No history is kept"), h("p", {}, "Its definition is not installed in this cluster. To install it:"), command("haulout manifests --crds-only | kubectl apply -f -"));
+    return empty("Nothing has happened", "No maintenance began or ended in this time. Look at a longer time.");
+  }
+
+  return {
+    update(kind) {
+      if (kind === "route") {
+        show();
+        if (JSON.stringify(wanted()) !== said) load();
+      } else if (kind === "summary" && data && !data.entries?.length) show();
+    },
+    unmount() {
+      asked?.abort();
+      asked = null;
+      bar.end();
+      removeKey();
+    },
+  };
+}
+
+function counted({ entries = [], total = 0 }) {
+  const words = `${total} ${total === 1 ? "entry" : "entries"}`;
+  return entries.length < total ? `the newest ${entries.length} of ${words}` : words;
+}

@@ -1,0 +1,57 @@
+"""The health checks for Argo CD: all of our kinds have one, and it goes by what the object says."""
+
+from typing import Any
+
+import pytest
+
+from haulout.app import manifests
+from haulout.kube.objects import RawObject
+from support.argocd import HEALTH, health
+from support.kstatus import CURRENT, IN_PROGRESS, kstatus
+
+KINDS = [
+    (f"{it['spec']['group']}/{it['spec']['versions'][0]['name']}", it["spec"]["names"]["kind"])
+    for it in manifests.definitions(with_machines=True)
+]
+WITH_STATUS = [it for it in KINDS if it[1] != "MaintenanceRecord"]
+
+
+def an_object(kind: tuple[str, str], *conditions: tuple[str, str], **status: Any) -> RawObject:
+    said = [{"type": name, "status": value, "message": f"{name} it is"} for name, value in conditions]
+    obj: RawObject = {"apiVersion": kind[0], "kind": kind[1], "metadata": {"name": "any", "generation": 2}}
+    return obj | {"status": {"observedGeneration": 2, "conditions": said, **status}}
+
+
+@pytest.mark.parametrize("kind", WITH_STATUS, ids=[it[1] for it in WITH_STATUS])
+def test_each_kind_is_judged_by_its_conditions(kind: tuple[str, str]) -> None:
+    ready, busy, stuck = ("Ready", "True"), ("Reconciling", "True"), ("Stalled", "True")
+    assert health(an_object(kind, ready)) == ("Healthy", "Ready it is")
+    assert health(an_object(kind, ("Ready", "False"), busy)) == ("Progressing", "Reconciling it is")
+    assert health(an_object(kind, ready, busy)) == ("Progressing", "Reconciling it is")
+    assert health(an_object(kind, ("Ready", "False"), stuck)) == ("Degraded", "Stalled it is")
+    assert health(an_object(kind, ready, ("Stalled", "False"))) == ("Healthy", "Ready it is")
+
+
+@pytest.mark.parametrize("kind", WITH_STATUS, ids=[it[1] for it in WITH_STATUS])
+def test_what_nobody_has_looked_at_is_not_healthy(kind: tuple[str, str]) -> None:
+    new = an_object(kind) | {"status": {"observedGeneration": -1}}
+    edited = an_object(kind, ("Ready", "True"), observedGeneration=1)
+    silent = an_object(kind)
+    bare = {name: value for name, value in an_object(kind).items() if name != "status"}
+    assert {health(it)[0] for it in (new, edited, silent, bare)} == {"Progressing"}
+    assert {kstatus(it) for it in (new, edited)} == {IN_PROGRESS}
+
+
+def test_a_record_is_healthy_because_it_is_there() -> None:
+    """It is data: it has no status, and kstatus takes it for current."""
+    kind = next(it for it in KINDS if it[1] == "MaintenanceRecord")
+    record: RawObject = {"apiVersion": kind[0], "kind": kind[1], "metadata": {"name": "n1", "generation": 7}}
+    record |= {"total": 1, "entries": [{"time": "2026-01-01T00:00:00Z", "what": "profile/os"}]}
+    assert kstatus(record) == CURRENT
+    assert health(record)[0] == HEALTH[CURRENT]
+
+
+def test_a_condition_without_a_message_is_none_the_worse() -> None:
+    obj = an_object(KINDS[0], ("Ready", "True"))
+    del obj["status"]["conditions"][0]["message"]
+    assert health(obj) == ("Healthy", "")

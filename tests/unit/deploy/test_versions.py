@@ -1,0 +1,116 @@
+"""One version, `haulout.__version__`, is that of the image that is built, that packages pull and that pages name."""
+
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+import haulout
+from haulout.app.packaging import pages
+from haulout.app.packaging.settings import IMAGE
+from haulout.app.packaging.values import Value
+from haulout.app.packaging.versions import semantic
+from haulout.kube.objects import RawObject
+from support.helm import CHART, DEPLOY, REPOSITORY, one, template
+
+TAG = haulout.__version__
+OPERATOR = f"haulout:{TAG}"
+REGISTRY = "registry.example.com"
+SDKS = ("aws", "oci", "openstack", "vsphere")
+NAMED = re.compile(r"(?:registry\.example(?:\.com)?/|[ `])haulout:([0-9A-Za-z.-]*[0-9A-Za-z])")
+PLACEHOLDERS = re.compile(r"TAG(-(aws|oci))?")
+
+
+def built(target: str) -> str:
+    """Return the name that `make image` gives to an image."""
+    command = ["make", "--no-print-directory", "--dry-run", "image", f"TARGET={target}", f"REGISTRY={REGISTRY}"]
+    environment = {"PATH": "/usr/bin:/bin:/usr/local/bin"}  # without what a `make` around this one passes on
+    done = subprocess.run(command, cwd=REPOSITORY, env=environment, capture_output=True, text=True, check=True)
+    (line,) = (it for it in done.stdout.splitlines() if " build " in it)
+    words = line.split()
+    assert words[words.index("--target") + 1] == target
+    return words[words.index("--tag") + 1]
+
+
+def images(found: object) -> Iterator[str]:
+    """Yield all images that objects name."""
+    if isinstance(found, dict):
+        yield from (it for key, it in found.items() if key in ("image", "containerImage"))
+        yield from (name for it in found.values() for name in images(it))
+    elif isinstance(found, list):
+        yield from (name for it in found for name in images(it))
+
+
+def loaded(path: Path) -> list[RawObject]:
+    return [it for it in yaml.safe_load_all(path.read_text()) if it]
+
+
+@pytest.mark.real_time
+@pytest.mark.parametrize("target", ["base", *SDKS])
+def test_the_chart_pulls_the_image_that_make_builds(target: str) -> None:
+    variant = "" if target == "base" else target
+    objects = template({"image": {"registry": REGISTRY, "variant": variant}, "agent": {"enabled": True}})
+    pulled = {name for it in objects if it["kind"] in ("Deployment", "DaemonSet") for name in images(it)}
+    wanted = f"{REGISTRY}/{OPERATOR}-{variant}" if variant else f"{REGISTRY}/{OPERATOR}"
+    assert (pulled, built(target)) == ({wanted}, wanted)
+
+
+def test_there_is_a_target_for_each_variant_of_the_chart() -> None:
+    targets = re.findall(r"^FROM runtime AS (\w+)$", (REPOSITORY / "Dockerfile").read_text(), re.MULTILINE)
+    variant = IMAGE.values["variant"]
+    assert isinstance(variant, Value)
+    assert set(targets) - {"base"} == set(variant.schema["enum"]) - {""} == set(SDKS)
+
+
+def test_the_chart_is_of_this_version() -> None:
+    (chart,) = loaded(CHART / "Chart.yaml")
+    assert (chart["appVersion"], chart["version"]) == (TAG, semantic(TAG))
+
+
+@pytest.mark.parametrize("folder", ["manifests", "kustomize", "olm"])
+def test_all_other_packages_name_the_image_that_make_builds(folder: str) -> None:
+    found = {name for path in (DEPLOY / folder).rglob("*.yaml") for it in loaded(path) for name in images(it)}
+    assert {f"{REGISTRY}/{it}" for it in found} == {built("base")}
+
+
+def test_kustomize_replaces_the_image_by_one_of_this_version() -> None:
+    (base,) = loaded(DEPLOY / "kustomize" / "base" / "kustomization.yaml")
+    assert [f"{it['newName']}:{it['newTag']}" for it in base["images"]] == [OPERATOR]
+
+
+def test_the_bundle_is_of_this_version() -> None:
+    paths = sorted((DEPLOY / "olm" / "manifests").glob("*.yaml"))
+    csv = one("ClusterServiceVersion", [it for path in paths for it in loaded(path)])
+    assert (csv["metadata"]["name"], csv["spec"]["version"]) == (f"haulout.v{semantic(TAG)}", semantic(TAG))
+
+
+def test_packages_of_python_are_of_this_version() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())
+    assert project["project"]["dynamic"] == ["version"]
+    assert REPOSITORY / project["tool"]["hatch"]["version"]["path"] == Path(haulout.__file__)
+
+
+@pytest.mark.parametrize("page", list(pages.files(REPOSITORY)), ids=lambda it: it.relative_to(REPOSITORY).as_posix())
+def test_pages_name_images_that_make_builds(page: Path) -> None:
+    """`make reference` writes the version into them."""
+    there = {TAG, *(f"{TAG}-{it}" for it in SDKS)}
+    named = (found for found in NAMED.findall(page.read_text()) if not PLACEHOLDERS.fullmatch(found))
+    assert [it for it in named if it not in there] == []
+    assert pages.stamped(page.read_text(), TAG) == page.read_text(), "run `make reference`"
+
+
+@pytest.mark.parametrize("name", ["container", "install"])
+def test_the_pages_about_images_name_the_one_that_is_built(name: str) -> None:
+    page = (REPOSITORY / "docs" / "operations" / f"{name}.md").read_text()
+    assert {built("base"), built("oci")} <= set(re.findall(rf"{REGISTRY}/haulout:[\w.-]+\w", page))
+
+
+def test_a_page_gets_the_version_and_keeps_all_else() -> None:
+    page = 'x/haulout:0.1.0.dev0-oci, x/haulout:1. newTag: "1"} R/haulout:TAG haulout:8080 haulout: 1.2\n'
+    assert pages.stamped(page, "2.0.0rc1") == (
+        'x/haulout:2.0.0rc1-oci, x/haulout:2.0.0rc1. newTag: "2.0.0rc1"} R/haulout:TAG haulout:8080 haulout: 1.2\n'
+    )
