@@ -6,10 +6,12 @@ real control plane.
 
 import asyncio
 import gc
+import os
 import random
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+import signal
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from haulout.core.clock import Clock, RealClock
 from haulout.core.garbage import HARDLY_EVER
 from haulout.core.virtual import VirtualClock, VirtualLoop
 from haulout.sandbox import crashes
+from support.event_loops import ConnectionClosingLoop
 from support.longest import longest_first
 from support.upheld import Upheld
 
@@ -28,13 +31,18 @@ _SOME_CRASHES = 8  # of each story
 _NEED_A_CLUSTER = {"behaviour", "cluster"}
 _EVERY_LOOP = {"asyncio": asyncio.new_event_loop}
 with suppress(ImportError):  # not on every platform
-    import uvloop
+    from haulout.cli.event_loop import EventLoop
 
-    _EVERY_LOOP["uvloop"] = uvloop.new_event_loop
+    _EVERY_LOOP["uvloop"] = EventLoop
 
 # How long something takes says more about the machine than about the code.
 settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("patient")
+
+# A shell without job control has what it starts in the background ignore SIGINT, and so would all programs that tests
+# start and end with Ctrl-C. A handler of ours is not passed on.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -65,10 +73,30 @@ def pytest_configure(config: pytest.Config) -> None:
     crashes.THOROUGHNESS.most = _SOME_CRASHES if config.getoption("--crashes") == "some" else None
 
 
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers() -> Generator[None, int, int]:
+    """Have `--numprocesses=auto` mean one worker more than there are cores, unless the environment says how many.
+
+    Tests with sockets, threads and processes wait for about a tenth of the time, and a core would be idle then.
+    """
+    found = yield
+    return found if "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ else found + 1
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Have files on a real control plane begin in an order in which no worker is left with a long one in the end."""
     if config.getoption("--backend") == "real":
         items.sort(key=lambda item: longest_first(item.path))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect no garbage while tests are collected: nearly all that is made then stays until the end."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
 
 
 def pytest_collection_finish() -> None:
@@ -87,14 +115,19 @@ def pytest_asyncio_loop_factories(
 ) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
     if item.get_closest_marker("every_loop"):
         return _EVERY_LOOP
+    if _on_a_real_cluster(item):
+        return {"real": ConnectionClosingLoop}
     if _on_real_time(item):
         return {"real": asyncio.new_event_loop}
     return {"virtual": VirtualLoop}
 
 
+def _on_a_real_cluster(item: pytest.Item) -> bool:
+    return bool(_NEED_A_CLUSTER.intersection(Path(item.path).parts) and item.config.getoption("--backend") == "real")
+
+
 def _on_real_time(item: pytest.Item) -> bool:
-    on_a_cluster = _NEED_A_CLUSTER.intersection(Path(item.path).parts)
-    return bool(item.get_closest_marker("real_time") or (on_a_cluster and item.config.getoption("--backend") == "real"))
+    return bool(item.get_closest_marker("real_time")) or _on_a_real_cluster(item)
 
 
 @pytest.fixture

@@ -1,21 +1,29 @@
 """Notices from AWS on any cluster: what it says is what the API server takes."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Stage, definition
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
+from haulout.kube.events import EventRecorder
 from haulout.kube.follow import Selection
 from haulout.kube.objects import Node
 from haulout.kube.resources import NODES
+from haulout.notices.controller import Controller
 from haulout.notices.inbox import Inbox
+from haulout.notices.sources.aws.metadata_source import AwsMetadataSource
+from haulout.notices.sources.aws.readings import METADATA
 from haulout.notices.sources.aws.settings import Settings
 from haulout.notices.sources.aws.source import AwsSource
 from haulout.sandbox.clouds.aws import AwsCloud
+from haulout.sandbox.clouds.aws.instances import address_of
 from support import aws_messages as aws
 from support.backends import Cluster
 from support.builders import a_node
@@ -97,3 +105,214 @@ async def test_whatever_aws_says_the_api_server_takes_it(cluster: Cluster) -> No
 
         await eventually(cluster.clock, missing, becomes=[])
         assert not source.troubles()
+
+
+Announce = Callable[[AwsCloud, str], object]
+Run = Callable[[Inbox], Coroutine[Any, Any, None]]
+
+
+def a_reboot(cloud: AwsCloud, instance: str) -> None:
+    cloud.schedule(instance, start=(cloud.clock.now() + DAY).replace(microsecond=0))
+
+
+ANNOUNCED: dict[str, Announce] = {
+    "spot": AwsCloud.interrupt,
+    "rebalance": AwsCloud.recommend,
+    "termination": AwsCloud.scale,
+    "event": a_reboot,
+}
+
+
+@pytest.mark.parametrize("first", ["queue", "agent", "both"])
+async def test_an_agent_and_a_queue_write_one_notice_of_each_event(cluster: Cluster, first: str) -> None:
+    cloud = AwsCloud(cluster.clock, realm=f"{cluster.prefix}-{first}")
+    client = await cluster.client()
+    await define(cluster, client, MAINTENANCE_NOTICES, definition())
+    instances = {what: cloud.launch() for what in ANNOUNCED}
+    names = {what: f"{cluster.prefix}-{first}-{what}" for what in ANNOUNCED}
+    for what, instance in instances.items():
+        await client.create(NODES, a_node(names[what]).with_spec(providerID=f"aws:///eu-west-1a/{instance}"))
+    nodes: Cache[Node] = Cache(client, Selection(NODES), row=as_is)
+    queue = AwsSource(ec2=cloud, groups=cloud, sqs=cloud, client=client, nodes=nodes, settings=Settings())
+    agents = [
+        AwsMetadataSource(cloud.metadata(instances[it]), node=names[it], clock=cluster.clock, random=client.random)
+        for it in ANNOUNCED
+    ]
+
+    async def written() -> dict[str, list[tuple[str, bool]]]:
+        """Return, for each event, the notices of its instance: its node, and whether the agent has seen it."""
+        found = (await client.list(MAINTENANCE_NOTICES)).items
+        return {
+            what: [
+                (it.spec.node_name, METADATA in it.metadata.annotations)
+                for it in found
+                if it.spec.provider_id == instance
+            ]
+            for what, instance in instances.items()
+        }
+
+    def expected(*, seen: bool) -> dict[str, list[tuple[str, bool]]]:
+        return {what: [(names[what], seen)] for what in ANNOUNCED}
+
+    async with asyncio.TaskGroup() as group:
+        tasks: list[asyncio.Task[None]] = [group.create_task(nodes.run())]
+        runs: dict[str, list[Run]] = {"queue": [queue.run], "agent": [it.run for it in agents]}
+        starts = [*runs["queue"], *runs["agent"]] if first == "both" else runs[first]
+        tasks += [group.create_task(run(Inbox(client))) for run in starts]
+        await nodes.wait_synced()
+        for what, announce in ANNOUNCED.items():
+            announce(cloud, instances[what])
+        if first == "queue":
+            await eventually(cluster.clock, written, becomes=expected(seen=False))
+            tasks += [group.create_task(run(Inbox(client))) for run in runs["agent"]]
+        if first == "agent":
+            await eventually(cluster.clock, written, becomes=expected(seen=True))
+            tasks += [group.create_task(run(Inbox(client))) for run in runs["queue"]]
+
+        async def is_all_heard() -> bool:
+            return not cloud.queue.messages and await written() == expected(seen=True)
+
+        await eventually(cluster.clock, is_all_heard, within=timedelta(minutes=1))
+        assert await written() == expected(seen=True)
+        for task in tasks:
+            task.cancel()
+
+
+async def test_a_node_without_a_provider_id_is_found_by_its_address(cluster: Cluster) -> None:
+    cloud = AwsCloud(cluster.clock, realm=f"{cluster.prefix}-bare")
+    instance, name = cloud.launch(), f"{cluster.prefix}-bare"
+    async with listening(cluster, cloud) as (client, _):
+        node = a_node(name).with_spec()
+        node["status"] = {"addresses": [{"type": "InternalIP", "address": address_of(instance)}]}
+        await client.create(NODES, node)
+        nodes: Cache[Node] = Cache(client, Selection(NODES), row=as_is)
+        events = EventRecorder(client, instance="test")
+        controller = Controller(client, events=events, nodes=nodes)
+
+        async def found() -> list[str]:
+            return [it.status.node_name for it in await notices(client, instance)]
+
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(run()) for run in (nodes.run, events.run, controller.run)]
+            await nodes.wait_synced()
+            cloud.scale(instance)
+            await eventually(cluster.clock, found, becomes=[name])
+            for task in tasks:
+                task.cancel()
+        assert cloud.groups.completed == []
+        await client.delete(NODES, name)
+
+
+# The event shapes of the public documents of aws-node-termination-handler and of AWS, each with what a person sees.
+SHAPES: dict[str, tuple[dict[str, Any], str]] = {
+    "spot interruption": (
+        {"source": "aws.ec2", "detail-type": "EC2 Spot Instance Interruption Warning"}
+        | {
+            "detail": {"instance-id": "@ID", "instance-action": "terminate"},
+            "resources": ["arn:aws:ec2:eu:1:instance/@ID"],
+        },
+        "Terminate",
+    ),
+    "rebalance recommendation": (
+        {
+            "source": "aws.ec2",
+            "detail-type": "EC2 Instance Rebalance Recommendation",
+            "detail": {"instance-id": "@ID"},
+        },
+        "Terminate",
+    ),
+    "stopping, as the console writes it": (
+        {"source": "aws.ec2", "detail-type": "EC2 Instance State-change Notification", "resources": None}
+        | {"detail": {"instance-id": "@ID", "state": "Stopping"}},
+        "Stop",
+    ),
+    "shutting down": (
+        {"source": "aws.ec2", "detail-type": "EC2 Instance State-change Notification"}
+        | {"detail": {"instance-id": "@ID", "state": "shutting-down"}},
+        "Terminate",
+    ),
+    "scheduled change without a status": (
+        {"source": "aws.health", "detail-type": "AWS Health Event", "resources": ["@ID"]}
+        | {
+            "detail": {
+                "eventArn": "arn:aws:health:region::event/PREFIX",
+                "service": "EC2",
+                "eventTypeCode": "AWS_EC2_PERSISTENT_INSTANCE_RETIREMENT_SCHEDULED",
+                "eventTypeCategory": "scheduledChange",
+                "startTime": "Sat, 05 Jun 2016 15:10:09 GMT",
+                "eventDescription": [{"language": "en_US", "latestDescription": "described here"}],
+                "affectedEntities": [{"entityValue": "@ID", "tags": {"stage": "prod", "app": "my-app"}}],
+            }
+        },
+        "Terminate",
+    ),
+    "scheduled change with little more than the instance": (
+        {"source": "aws.health", "detail-type": "AWS Health Event", "resources": None}
+        | {
+            "detail": {
+                "service": "EC2",
+                "eventTypeCategory": "scheduledChange",
+                "affectedEntities": [{"entityValue": "@ID", "tags": None}],
+            }
+        },
+        "Unknown",
+    ),
+    "lifecycle action by EventBridge": (
+        {"source": "aws.autoscaling", "detail-type": "EC2 Instance-terminate Lifecycle Action"}
+        | {
+            "detail": aws.action("@ID", LifecycleActionToken="PREFIX-eb"),
+            "resources": ["arn:aws:autoscaling:group"],
+        },
+        "Terminate",
+    ),
+    "lifecycle action straight to the queue": (
+        aws.action("@ID", LifecycleActionToken="PREFIX-direct", RequestId="r-1", Service="AWS Auto Scaling")
+        | {"Time": "2020-07-01T22:19:58.000Z", "Origin": "AutoScalingGroup", "Destination": "EC2"},
+        "Terminate",
+    ),
+    "lifecycle action by SNS": (
+        {"Type": "Notification", "Message": json.dumps(aws.action("@ID", LifecycleActionToken="PREFIX-sns"))},
+        "Terminate",
+    ),
+    "lifecycle action wrapped without a type": (
+        {"Message": json.dumps(aws.action("@ID", LifecycleActionToken="PREFIX-bare"))},
+        "Terminate",
+    ),
+}
+ENVELOPE = {"version": "0", "account": "123456789012", "region": "us-east-1", "time": "2020-07-01T22:19:58Z"}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+async def test_each_documented_event_becomes_a_notice_of_its_instance(cluster: Cluster, shape: str) -> None:
+    number = list(SHAPES).index(shape)
+    cloud = AwsCloud(cluster.clock, realm=f"{cluster.prefix}-shape-{number}")
+    instance, name = cloud.launch(), f"{cluster.prefix}-shape-{number}"
+    body, kind = SHAPES[shape]
+    whole = body if "Message" in body or "EC2InstanceId" in body else ENVELOPE | {"id": f"{name}-event"} | body
+    async with listening(cluster, cloud) as (client, source):
+        await client.create(NODES, a_node(name).with_spec(providerID=f"aws:///us-east-1a/{instance}"))
+
+        async def is_seen() -> bool:
+            return any(it.name == name for it in (await client.list(NODES)).items)
+
+        await eventually(cluster.clock, is_seen)
+        await cluster.clock.sleep(SECOND / 2)
+        cloud.queue.send(json.dumps(whole).replace("PREFIX", name).replace("@ID", instance))
+
+        async def kinds() -> list[str]:
+            return [it.spec.kind for it in await notices(client, instance)]
+
+        await eventually(cluster.clock, kinds, becomes=[kind])
+        await eventually(cluster.clock, lambda: len(cloud.queue.messages), becomes=0)
+        assert not source.quarantine.count
+        await client.delete(NODES, name)
+
+
+async def test_a_test_notification_is_deleted_and_makes_no_notice(cluster: Cluster) -> None:
+    cloud = AwsCloud(cluster.clock, realm=f"{cluster.prefix}-probe")
+    probe = {"Service": "AWS Auto Scaling", "Event": "autoscaling:TEST_NOTIFICATION", "AutoScalingGroupName": "workers"}
+    async with listening(cluster, cloud) as (_, source):
+        for body in (probe, {"Message": json.dumps(probe)}, {"LifecycleTransition": "autoscaling:TEST_NOTIFICATION"}):
+            cloud.queue.send(json.dumps(body))
+        await eventually(cluster.clock, lambda: len(cloud.queue.messages), becomes=0)
+        assert (source.taken, source.quarantine.count) == (0, 0)

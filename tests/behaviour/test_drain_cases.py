@@ -272,6 +272,36 @@ async def test_reads_that_fail_for_a_while_are_tried_again(a_cluster: Plans) -> 
         assert "lastError" not in status(cluster)
 
 
+def daemons(cluster: LiveCluster, node: str) -> list[str]:
+    """Return whose pods of DaemonSets are on a node."""
+    found = [cluster.get("pods", it) for it in cluster.pods_on(node)]
+    owners = [owner for pod in found for owner in pod["metadata"].get("ownerReferences", ())]
+    return sorted(it["name"] for it in owners if it["kind"] == "DaemonSet")
+
+
+async def test_pods_of_daemon_sets_leave_last_and_come_back_after_the_maintenance(a_cluster: Plans) -> None:
+    """Those that tolerate the taint of the maintenance stay: they would come back at once."""
+    plan = a_plan(a_cluster).with_daemon_set("shop/logs")
+    plan = plan.with_daemon_set("shop/network", pods={"tolerations": [{"operator": "Exists"}]})
+    async with plan.with_objects(a_pod("shop/cart", on="n1", act={"stop-seconds": "2"})).running() as cluster:
+        await cluster.eventually(lambda: daemons(cluster, "n1"), becomes=["logs", "network"])
+        cluster.run(operate)
+        await order(cluster, "n1", drain={"order": {"daemonSetsLast": True}})
+        await cluster.eventually(lambda: "shop/cart" not in cluster.pods_on("n1"))
+        await succeeded(cluster)
+        await cluster.pass_time(seconds=3)
+        assert (daemons(cluster, "n1"), daemons(cluster, "n2")) == (["network"], ["logs", "network"])
+        said = status(cluster)
+        assert (said["evictionPods"], said["drain"]["gone"]) == (2, 2)
+        assert said["drain"]["warning"].startswith(
+            "ignoring DaemonSet-managed Pods that tolerate all taints of the node and would come back: shop/network-"
+        )
+        gone = [it.key for it in cluster.history if it.kind.plural == "pods" and it.after is None]
+        assert [it.partition("-")[0] for it in gone] == ["shop/cart", "shop/logs"]
+        await over(cluster)
+        await cluster.eventually(lambda: daemons(cluster, "n1"), becomes=["logs", "network"])
+
+
 async def test_a_daemon_set_that_cannot_be_looked_up_holds_up_its_own_pod_only(a_cluster: Plans) -> None:
     """B04: for such a pod must be asked whether its DaemonSet is there."""
     plan = a_plan(a_cluster).with_daemon_set("shop/agent").with_objects(a_pod("shop/free", on="n1"))

@@ -6,6 +6,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from haulout.core.clock import RealClock
+from haulout.drain.cordon import BACKUP, MARK
 from haulout.esx.keys import ASKED, INITIATED
 from haulout.esx.permissions import permissions
 from haulout.esx.sdk import connecting
@@ -89,7 +90,7 @@ async def test_an_alarm_is_labelled_and_a_guest_that_does_not_care_is_turned_off
 
 
 async def test_what_is_declared_is_what_is_needed(a_cluster: Plans) -> None:
-    needed = access.lean(permissions())
+    needed = access.lean(permissions(namespace="default"))
     namespace, name = ACCOUNT
     subject = {"kind": "ServiceAccount", "namespace": namespace, "name": name}
     plan = a_cluster().with_rights(*access.roles(name, needed, subject)).with_deployment("esx-shop/cart", replicas=3)
@@ -102,3 +103,19 @@ async def test_what_is_declared_is_what_is_needed(a_cluster: Plans) -> None:
         await site.is_back("esx-n1", "esx-n2")
         assert all(site.annotation("esx-n1", it) is None for it in (INITIATED, ASKED))
         assert [it for it in unused(site.cluster, needed) if not it.startswith(SELDOM)] == []
+
+
+async def test_a_node_that_a_person_had_cordoned_stays_cordoned_though_both_annotations_are_lost(
+    a_cluster: Plans,
+) -> None:
+    async with a_site(a_cluster()) as site:
+        await site.cluster.cordon("esx-n1")
+        site.cluster.run(site.operate)
+        site.vcenter("a").enter_maintenance("esx-a1")
+        await site.approve("esx-n1")
+        await site.is_down("esx-n1")
+        await site.cluster.change("nodes", "esx-n1", metadata={"annotations": {MARK: None, BACKUP: None}})
+        site.vcenter("a").leave_maintenance("esx-a1")
+        await site.cluster.eventually(lambda: site.annotation("esx-n1", INITIATED), becomes=None)
+        assert site.is_cordoned("esx-n1")
+        assert not {MARK, BACKUP} & site.node("esx-n1")["metadata"]["annotations"].keys()

@@ -1,6 +1,6 @@
-"""The history of nodes, as a cluster keeps it: accepted by the API server, complete, and gone with its node."""
+"""The history of nodes, as a cluster keeps it: accepted by the server, complete, and kept when its node is deleted."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -9,16 +9,19 @@ from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.vitals import Vitals
 from haulout.errors import Conflict, Invalid
 from haulout.history import survey
-from haulout.history.keeper import change
+from haulout.history.document import change
 from haulout.history.record import (
+    DELETED,
     MAINTENANCE_RECORDS,
     MOST_ENTRIES,
+    NODE_DELETED,
     STANDING,
     Entry,
     Note,
     added,
     content_of,
 )
+from haulout.history.retention import RetentionSettings
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
@@ -27,35 +30,18 @@ from support.clusters import Plans
 from support.live import RESOURCES, LiveCluster
 from support.maintaining import RIGHTS, entitled, order, over, succeeded
 from support.outside import FakeOutside
-from support.profiled import NAMESPACE, attach, operating, state
+from support.profiled import BY_LABEL, NAMESPACE, attach, operating, state
 from support.recorded import PLURAL, drains, entries, moves, recorded, writes
 
-OS = "profile/os"
+OS, MAINTENANCE = "profile/os", "NodeMaintenance/patch"
 OPERATIONAL, REQUIRED, IN_MAINTENANCE = "operational", "maintenance-required", "in-maintenance"
-FILE = """
-intervals: {requeue: 60s}
-instances:
-  check:
-  - {type: hasLabel, name: wanted, config: {key: patch}}
-  trigger:
-  - {type: eviction, name: drain, config: {action: drain}}
-  - {type: eviction, name: uncordon, config: {action: uncordon}}
-profiles:
-- name: os
-  operational:
-    transitions: [{check: wanted, next: maintenance-required}]
-  maintenance-required:
-    transitions: [{check: wanted, trigger: drain, next: in-maintenance}]
-  in-maintenance:
-    transitions: [{check: "!wanted", trigger: uncordon, next: operational}]
-"""
 
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     """Return the configuration."""
     path = tmp_path / "maintenance.yaml"
-    path.write_text(FILE)
+    path.write_text(BY_LABEL)
     return path
 
 
@@ -85,7 +71,34 @@ async def test_what_profiles_and_people_do_to_a_node_is_in_its_history(a_cluster
         assert writes(cluster, "n1") <= 7
         assert not cluster.has(PLURAL, "n2")
         await cluster.delete("nodes", "n1")
+        await cluster.eventually(lambda: entries(cluster, "n1")[-1].get("result"), becomes=DELETED)
+        assert NODE_DELETED in cluster.get(PLURAL, "n1")["metadata"]["annotations"]
+
+
+async def test_the_history_of_a_deleted_node_goes_when_its_time_is_over_and_no_other(a_cluster: Plans) -> None:
+    kept = RetentionSettings(keep_for=timedelta(seconds=5))
+
+    async def program(client: Client) -> None:
+        settings = OperatorSettings(namespace=NAMESPACE, identity="operator_1", retention=kept)
+        await run_operator(client, settings)
+
+    async with recorded(entitled(a_cluster())).with_nodes(2).running() as cluster:
+        owner = [
+            {"apiVersion": "v1", "kind": "Node", "name": "n2", "uid": cluster.get("nodes", "n2")["metadata"]["uid"]}
+        ]
+        older = a_record("n2")
+        older["metadata"]["ownerReferences"] = owner
+        await cluster.create(older)
+        cluster.run(program)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        await over(cluster)
+        await cluster.eventually(lambda: moves(cluster, "n1")[-1:], becomes=[(MAINTENANCE, "Succeeded", "Ended")])
+        await cluster.eventually(lambda: "ownerReferences" not in cluster.get(PLURAL, "n2")["metadata"])
+        await cluster.delete("nodes", "n1")
+        await cluster.eventually(lambda: DELETED in [it.get("result") for it in entries(cluster, "n1")])
         await cluster.eventually(lambda: not cluster.has(PLURAL, "n1"))
+        assert cluster.has(PLURAL, "n2")
 
 
 async def test_who_ordered_a_maintenance_is_named_where_the_server_knows(
@@ -115,13 +128,14 @@ async def test_a_right_that_is_missing_is_named_and_costs_no_entry(a_cluster: Pl
         await order(cluster, "n1")
         await succeeded(cluster)
         await over(cluster)
-        named = 'cannot get resource "maintenancerecords" in API group "haulout.dev"'
+        # `get` or `list`: whichever is tried first.
+        named = 'resource "maintenancerecords" in API group "haulout.dev"'
         await cluster.eventually(lambda: any(named in it for it in vitals.troubles()))
         await cluster.me.patch(RESOURCES["clusterroles"], "haulout", merge_patch({"rules": role["rules"]}))
         await cluster.eventually(
             lambda: [to for _, _, to in moves(cluster, "n1")], becomes=["Running", "Succeeded", "Ended"]
         )
-        await cluster.eventually(lambda: not vitals.troubles())
+        await cluster.eventually(lambda: not any(vitals.history_troubles()))
 
 
 def a_record(name: str, **entry: object) -> RawObject:

@@ -5,7 +5,9 @@ The ids in names are those of the acceptance cases in the specification.
 
 import pytest
 
+from haulout.drain.cordon import BACKUP, MARK
 from support.clusters import Plans
+from support.cordon_copies import copies
 from support.kubernikus import is_cordoned, kubernikus, names, needs_update, noted, order, seeing_to, told
 
 
@@ -105,3 +107,27 @@ async def test_a_node_that_is_held_stays(a_cluster: Plans) -> None:
         assert not cluster.get("nodes", "pool-1")["spec"].get("unschedulable")
         await cluster.change("nodes", "pool-1", metadata={"annotations": {"haulout.dev/hold": None}})
         await cluster.eventually(lambda: "pool-1" not in names(cloud))
+
+
+@pytest.mark.parametrize("was_cordoned", [False, True])
+async def test_a_node_that_has_lost_both_annotations_is_as_before_when_its_order_is_withdrawn(
+    a_cluster: Plans, *, was_cordoned: bool
+) -> None:
+    pods = {"nodeSelector": {"kubernetes.io/hostname": "pool-1"}}
+    plan = a_cluster().with_deployment("shop/cart", replicas=1, budget=1, pods=pods)
+    async with kubernikus(plan, nodes=2) as (cluster, cloud):
+        await cluster.eventually(lambda: cluster.ready("shop/cart"), becomes=1)
+        if was_cordoned:
+            await cluster.cordon("pool-1")
+        operator = cluster.run(seeing_to(cloud))
+        await order(cluster, "pool-1")
+        await cluster.eventually(lambda: copies(cluster, "default"))
+        operator.kill()
+        await cluster.change("nodes", "pool-1", metadata={"annotations": {MARK: None, BACKUP: None}})
+        await cluster.eventually(lambda: not is_cordoned(cluster, "pool-1"))
+        operator.start()
+        await cluster.eventually(lambda: is_cordoned(cluster, "pool-1"))
+        await order(cluster, "pool-1", value=None)
+        await cluster.eventually(lambda: not is_cordoned(cluster, "pool-1"))
+        assert bool(cluster.get("nodes", "pool-1")["spec"].get("unschedulable")) == was_cordoned
+        await cluster.eventually(lambda: copies(cluster, "default"), becomes={})

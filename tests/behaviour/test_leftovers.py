@@ -1,16 +1,23 @@
 """What was left behind for an owner that is no more is found and repaired, and nothing that somebody holds is."""
 
+import json
 from contextlib import suppress
 
-from haulout.budget.slots import LEDGER
+from haulout.budget.away import RECOVERING
+from haulout.budget.cordon_copies import CONFIG_MAP
+from haulout.budget.slots import LEDGER, WITHDRAWN
 from haulout.cli import leftovers
 from haulout.cli.leftovers import Examination
 from haulout.drain.cordon import BACKUP, MARK
-from haulout.errors import NotFound
+from haulout.errors import AlreadyExists, NotFound
+from haulout.kube import access
+from haulout.kube.access import Permission
+from haulout.kube.client import Client
 from haulout.kube.ledger import Ledger, Slot, ledger_name
 from haulout.kube.resources import NODES
 from haulout.maintenance.lease import HOLDER
-from support.clusters import Plans
+from support.clusters import ACCOUNT, Plans
+from support.cordon_copies import copies
 from support.live import LiveCluster
 from support.maintaining import (
     NAME,
@@ -30,12 +37,31 @@ from support.maintaining import (
 )
 
 HOME = "haulout"
+TORN_AWAY = json.dumps({"owners": {"NodeMaintenance/torn-away": {"since": "2026-01-05T09:00:00Z"}}})
+UNREADABLE = '{"owners": 7}'
 
 
 async def forget_slots(cluster: LiveCluster) -> None:
     """Remove the slots that other tests left on the same control plane: they remove nodes that an operator holds."""
     with suppress(NotFound):
         await cluster.delete("configmaps", f"{HOME}/{ledger_name(LEDGER)}")
+    with suppress(NotFound):
+        await cluster.delete("configmaps", f"{HOME}/{CONFIG_MAP}")
+
+
+async def add_slots(cluster: LiveCluster, *slots: tuple[str, str, str]) -> Ledger:
+    """Add slots of NodeMaintenances: uid and name of a node, and its resourceVersion."""
+    with suppress(AlreadyExists):
+        await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HOME}})
+    ledger = Ledger(cluster.me, namespace=HOME)
+
+    async def is_held(_: Slot) -> bool:
+        return True
+
+    for uid, name, version in slots:
+        slot = Slot(uid=uid, name=name, since=cluster.clock.now(), version=version, by=f"NodeMaintenance/{version}")
+        await ledger.take(LEDGER, slot, limits=(), is_held=is_held)
+    return ledger
 
 
 async def examine(cluster: LiveCluster) -> Examination:
@@ -129,6 +155,97 @@ async def test_annotations_without_a_holder_are_removed_and_a_cordon_stays(a_clu
         assert cluster.get("nodes", "n1")["spec"]["unschedulable"]
 
 
+async def test_taints_are_removed_though_the_mark_does_not_name_them(a_cluster: Plans) -> None:
+    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
+        await forget_slots(cluster)
+        await cluster.change(
+            "nodes",
+            "n1",
+            metadata={"annotations": {MARK: TORN_AWAY}},
+            spec={"unschedulable": True, "taints": [{"key": "medik8s.io/drain", "effect": "NoSchedule"}]},
+        )
+        await repair(cluster)
+        assert await problems(cluster) == []
+        assert is_given_back(cluster, "n1")
+
+
+async def test_a_mark_that_cannot_be_read_is_left_to_the_operator_while_there_is_an_order(a_cluster: Plans) -> None:
+    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
+        await forget_slots(cluster)
+        await order(cluster, "n1")
+        await cluster.change("nodes", "n1", metadata={"annotations": {MARK: UNREADABLE}})
+        assert await problems(cluster) == []
+
+
+async def test_the_annotation_of_a_withdrawn_slot_is_removed(a_cluster: Plans) -> None:
+    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
+        await forget_slots(cluster)
+        await cluster.change("nodes", "n1", metadata={"annotations": {WITHDRAWN: "now"}})
+        assert await problems(cluster) == [("node n1", f"annotation {WITHDRAWN} was left behind")]
+        await repair(cluster)
+        assert await problems(cluster) == []
+
+
+async def test_the_recovery_from_a_maintenance_that_is_gone_is_removed_and_that_from_another_stays(
+    a_cluster: Plans,
+) -> None:
+    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+        await forget_slots(cluster)
+        await order(cluster, "n1")
+        await cluster.change("nodes", "n1", metadata={"annotations": {RECOVERING: f"{NAME},gone"}})
+        named = f"annotation {RECOVERING} names NodeMaintenance gone, which is no more"
+        assert await problems(cluster) == [("node n1", named)]
+        await repair(cluster)
+        assert await problems(cluster) == []
+        assert cluster.get("nodes", "n1")["metadata"]["annotations"][RECOVERING] == NAME
+
+
+async def test_a_node_that_is_taken_after_the_examination_is_not_repaired(a_cluster: Plans) -> None:
+    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+        await forget_slots(cluster)
+        await cluster.change("nodes", "n1", metadata={"annotations": {MARK: "{}"}})
+        (finding,) = (await examine(cluster)).findings
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        held = cluster.get("nodes", "n1")["metadata"]["annotations"]
+        await leftovers.repair(cluster.me, finding, namespace=HOME)
+        node = await cluster.me.get(NODES, "n1")
+        assert node.metadata.annotations[MARK] == held[MARK]
+        assert is_taken(cluster, "n1")
+
+
+async def test_what_may_not_be_seen_is_said_and_nothing_is_concluded_from_it(a_cluster: Plans) -> None:
+    """Whoever may not see NodeMaintenances does not know which marks, taints and leases they hold."""
+    subject = {"kind": "ServiceAccount", "namespace": ACCOUNT[0], "name": ACCOUNT[1]}
+    permitted = [Permission(("list",), *it, None, "") for it in (("", "nodes"), ("coordination.k8s.io", "leases"))]
+    rights = access.roles("sees-nodes-and-leases", permitted, subject)
+    async with entitled(a_cluster(), rights).with_nodes(1).running() as cluster:
+        await order(cluster, "n1")
+        await cluster.change(
+            "nodes",
+            "n1",
+            metadata={"annotations": {MARK: TORN_AWAY}},
+            spec={"unschedulable": True, "taints": [{"key": "medik8s.io/drain", "effect": "NoSchedule"}]},
+        )
+        await cluster.create(a_lease("n1", holder=HOLDER, now=cluster.clock.now()))
+        examinations: list[Examination] = []
+
+        async def look(client: Client) -> None:
+            examinations.append(await leftovers.examine(client, namespace=HOME))
+
+        cluster.run(look)
+        await cluster.eventually(lambda: examinations)
+        (found,) = examinations
+        assert found.findings == ()
+        told = [it.partition(" were not checked: ")[0] for it in found.notes]
+        assert told == [
+            "NodeMaintenances, and what is left of them,",
+            f"budget slots in namespace {HOME}",
+            f"copies of cordon marks in namespace {HOME}",
+        ]
+
+
 async def test_several_owners_that_are_gone_are_let_go_one_after_the_other(a_cluster: Plans) -> None:
     async with entitled(a_cluster()).with_nodes(1).running() as cluster:
         operator = cluster.run(operate)
@@ -149,18 +266,9 @@ async def test_several_owners_that_are_gone_are_let_go_one_after_the_other(a_clu
 
 async def test_slots_of_nodes_that_are_gone_or_back_in_service_are_given_back(a_cluster: Plans) -> None:
     async with maintained(a_cluster()).with_nodes(1).running() as cluster:
-        await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "any", "namespace": HOME}})
         node = await cluster.me.get(NODES, "n1")
-        ledger = Ledger(cluster.me, namespace=HOME)
-        now = cluster.clock.now()
-
-        async def is_held(_: Slot) -> bool:
-            return True
-
         slots = (("gone", "n0", "1"), (node.uid, "n1", "1"), (node.uid, "n1", "99999999"), (node.uid, "n1", "?"))
-        for uid, name, version in slots:
-            slot = Slot(uid=uid, name=name, since=now, version=version, by=f"NodeMaintenance/{version}")
-            await ledger.take(LEDGER, slot, limits=(), is_held=is_held)
+        ledger = await add_slots(cluster, *slots)
         place = f"in ConfigMap {HOME}/{ledger_name(LEDGER)}"
         assert await problems(cluster) == [
             (f"slot of node n0 {place}", "held by NodeMaintenance, but the node is gone"),
@@ -170,8 +278,50 @@ async def test_slots_of_nodes_that_are_gone_or_back_in_service_are_given_back(a_
         assert [it.version for it in await ledger.slots(LEDGER)] == ["99999999", "?"], "they may be about to be used"
 
 
+async def test_a_slot_is_given_back_only_if_its_node_is_another_or_nobody_has_taken_it(a_cluster: Plans) -> None:
+    async with entitled(a_cluster()).with_nodes(2).running() as cluster:
+        await forget_slots(cluster)
+        cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        held = await cluster.me.get(NODES, "n1")
+        await add_slots(cluster, (held.uid, "n1", "1"), ("of-an-earlier-n2", "n2", "99999999"))
+        place = f"in ConfigMap {HOME}/{ledger_name(LEDGER)}"
+        wanted = [(f"slot of node n2 {place}", "held by NodeMaintenance, but the node is gone")]
+        assert await problems(cluster) == wanted
+        found = (await leftovers.examine(cluster.me)).findings
+        assert [(it.about, it.problem) for it in found] == wanted, "the namespace is found"
+
+
+async def test_a_ledger_that_cannot_be_read_is_said_and_the_rest_is_examined(a_cluster: Plans) -> None:
+    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
+        await forget_slots(cluster)
+        await add_slots(cluster, ("gone", "n0", "1"))
+        await cluster.change("configmaps", f"{HOME}/{ledger_name(LEDGER)}", data={"slots": "?"})
+        await cluster.create(a_lease("n1", holder=HOLDER, now=cluster.clock.now()))
+        found = await examine(cluster)
+        await forget_slots(cluster)
+        assert [it.about for it in found.findings] == ["lease medik8s-leases/node-n1"]
+        (note,) = found.notes
+        assert note.startswith(f"slots of ConfigMap {HOME}/{ledger_name(LEDGER)} is not what was written there")
+
+
 async def test_a_lease_of_somebody_else_is_left_alone(a_cluster: Plans) -> None:
     async with maintained(a_cluster()).with_nodes(1).running() as cluster:
         await forget_slots(cluster)
         await cluster.create(a_lease("n1", holder="NodeHealthCheck", now=cluster.clock.now()))
+        assert await problems(cluster) == []
+
+
+async def test_a_copy_of_a_mark_that_nobody_holds_is_found_and_removed(a_cluster: Plans) -> None:
+    async with entitled(a_cluster()).with_nodes(2).running() as cluster:
+        await forget_slots(cluster)
+        held, free = (cluster.get("nodes", it)["metadata"]["uid"] for it in ("n1", "n2"))
+        await cluster.cordon("n1")
+        data = {f"{uid}.profiles": '{"node":"any"}' for uid in (held, free, "gone")}
+        metadata = {"name": CONFIG_MAP, "namespace": HOME}
+        await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        assert len(await problems(cluster)) == 2
+        await repair(cluster)
+        assert list(await copies(cluster, HOME)) == [f"{held}.profiles"]
         assert await problems(cluster) == []

@@ -96,7 +96,7 @@ async def test_many_who_take_the_same_reports_in_any_order_write_one_object(clus
         pytest.param({"nodeName": "n1", "kind": "Explosion"}, "Unsupported value", id="a kind that there is not"),
         pytest.param(
             {"nodeName": "n1", "start": "2026-04-16T02:00:00Z", "end": "2026-04-16T01:00:00Z"},
-            "the end is not before the start",
+            "end must not be before start",
             id="over before it begins",
         ),
         pytest.param({"nodeName": "n1", "start": "tomorrow"}, "date-time", id="no instant"),

@@ -36,6 +36,7 @@ from support.clusters import Plans
 from support.live import LiveCluster, SandboxCluster
 from support.looking import condition
 from support.maintaining import entitled
+from support.oci_events import ENDED, SCHEDULED, sample
 from support.oci_session import a_config_file
 from support.onmh import a_scheduled_drain
 from support.outside import FakeOutside
@@ -203,6 +204,22 @@ async def test_an_event_by_hand_as_the_readme_has_it_drains_at_once(a_cluster: P
         await story.drained()
         story.cloud.publish(document | {"eventType": f"{document['eventType']}.end"})
         await story.back()
+
+
+async def test_the_sample_of_the_readme_drains_each_time_it_is_sent(a_cluster: Plans, tmp_path: Path) -> None:
+    """Its `eventTime` is of 2023, and all its identifiers are the same each time: OCI does not know of it."""
+    async with a_story(a_cluster, tmp_path) as story:
+        for _ in range(2):
+            start = f"{story.soon(0.7):%Y-%m-%dT%H:%M:%S.000Z}"
+            event, end = (sample(story.machines["n1"], start=start, kind=kind) for kind in (SCHEDULED, ENDED))
+            for document in (event, end):
+                document["data"]["resourceId"] += tmp_path.name  # tests of one server must not share a notice
+            story.cloud.publish(event)
+            await story.drained()
+            await story.cluster.pass_time(seconds=12)  # longer than until Compute is asked
+            assert story.is_cordoned()
+            story.cloud.publish(end)
+            await story.back()
 
 
 async def test_without_a_configuration_the_handlers_behaviour_is_the_default(a_cluster: Plans, tmp_path: Path) -> None:

@@ -42,6 +42,7 @@ from support.maintaining import (
 from support.outside import Asked, FakeSlack, Given
 from support.permitting import OutsideAndSecrets, rights, unused
 from support.profiled import NAMESPACE, attach, operating, state
+from support.volumes import attached
 
 OPERATIONAL, REQUIRED, IN_MAINTENANCE = "operational", "maintenance-required", "in-maintenance"
 
@@ -223,7 +224,8 @@ async def test_maintenances_need_what_they_are_granted(a_cluster: Plans) -> None
     rule = {"name": "all", "namespaceSelector": {"matchExpressions": [{"key": "x", "operator": "DoesNotExist"}]}}
     async with plan.running() as cluster:
         cluster.run(operate)
-        await order(cluster, "n1", drain={"rules": [rule]})
+        await attached(cluster, "granted-1", "data")
+        await order(cluster, "n1", drain={"rules": [rule], "volumeDetachTimeout": "2s"}, recovery={})
         await is_blocked(cluster)
         await cluster.change(PLURAL, NAME, spec={"drain": {"evictionTimeout": "1s"}})
         await succeeded(cluster)
@@ -239,13 +241,28 @@ async def test_maintenances_need_what_they_are_granted(a_cluster: Plans) -> None
         assert [it for it in found if it not in SELDOM] == []
 
 
-async def test_a_policy_that_deletes_pods_names_the_right_that_it_lacks_and_goes_on_when_it_is_granted(
+async def test_a_maintenance_that_may_delete_pods_does_not_start_without_the_right_to(a_cluster: Plans) -> None:
+    async with maintained(a_cluster()).with_rights(*rights(None)).with_nodes(1).running() as cluster:
+        cluster.run(operate)
+        await order(cluster, "n1", drain={"evictionTimeout": "1s"})
+        said = await cluster.eventually(lambda: status(cluster).get("lastError"))
+        assert said.startswith("the operator may not delete pods; the policy deletes pods")
+        assert not cluster.get("nodes", "n1")["spec"].get("unschedulable")
+        await cluster.eventually(lambda: any("may not delete pods" in it for it in _warnings(cluster)))
+        await cluster.grant(*rights(None, pod_deletion=True))
+        await succeeded(cluster)
+        await over(cluster)
+
+
+async def test_a_policy_that_comes_to_delete_pods_names_the_right_that_it_lacks_and_goes_on_when_it_is_granted(
     a_cluster: Plans,
 ) -> None:
     plan = blocked_on(maintained(a_cluster()).with_rights(*rights(None)).with_nodes(1), "n1")
     async with plan.running() as cluster:
         cluster.run(operate)
-        await order(cluster, "n1", drain={"evictionTimeout": "1s"})
+        await order(cluster, "n1")
+        await is_blocked(cluster)
+        await cluster.change(PLURAL, NAME, spec={"drain": {"evictionTimeout": "1s"}})
         (advice,) = await cluster.eventually(lambda: _advice(cluster, kind="Permission"))
         assert "`rbac.podDeletion` of the chart or `haulout manifests --allow-pod-deletion`" in advice
         assert [it for it in cluster.all("pods") if it.startswith("shop/on-n1")]
@@ -273,6 +290,17 @@ async def test_a_namespace_of_leases_that_is_not_there_is_named_with_the_remedy(
         await cluster.delete("namespaces", "absent-leases")
 
 
+async def test_a_namespace_of_leases_that_may_be_created_enforces_pod_security(a_cluster: Plans) -> None:
+    async with maintained(a_cluster()).with_nodes(1).running() as cluster:
+        cluster.run(partial(operate, settings=Settings(lease_namespace="created-leases")))
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        labels = cluster.get("namespaces", "created-leases")["metadata"]["labels"]
+        assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
+        await over(cluster)
+        await cluster.delete("namespaces", "created-leases")
+
+
 async def test_a_reload_that_needs_more_says_so_and_stops_nothing_else(a_cluster: Plans, file: Path) -> None:
     """The first configuration is permitted; the next one also wants leases that nobody has granted."""
     before = loaded(file, DRAINING)
@@ -298,6 +326,12 @@ async def test_a_reload_that_needs_more_says_so_and_stops_nothing_else(a_cluster
 def _advice(cluster: LiveCluster, *, kind: str) -> list[str]:
     """Return what to do about blockers of a kind."""
     return [it["advice"] for it in status(cluster).get("blockers", ()) if it["kind"] == kind]
+
+
+def _warnings(cluster: LiveCluster) -> list[str]:
+    """Return what warnings say."""
+    found = [it for it in cluster.all("events").values() if it["type"] == "Warning"]
+    return [str(it.get("note") or it.get("message")) for it in found]
 
 
 def _missing(cluster: LiveCluster) -> list[str]:

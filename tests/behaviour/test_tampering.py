@@ -2,14 +2,21 @@
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from haulout.budget.cordon_copies import CONFIG_MAP
 from haulout.drain.cordon import BACKUP, MARK
+from haulout.errors import AlreadyExists, NotFound
+from haulout.kinds.notice import definition
 from haulout.kube.objects import RawObject
+from support import cordon_copies
 from support.clusters import Plans
+from support.listening import a_notice
 from support.live import LiveCluster
 from support.maintaining import (
     EXCLUDE_LABEL,
@@ -30,8 +37,9 @@ from support.maintaining import (
     succeeded,
     taints,
 )
-from support.profiled import BY_ANNOTATIONS, a_file, annotate, attach, operating, state
+from support.profiled import BY_ANNOTATIONS, NAMESPACE, a_file, annotate, attach, operating, state
 
+ON_NOTICE = BY_ANNOTATIONS.replace("- name: os\n", "- name: os\n  onNotice: true\n")
 OTHER = {"since": "2026-01-01T00:00:00Z"}
 GARBAGE = '{"owners": 7}'
 UNSCHEDULABLE = "node.kubernetes.io/unschedulable:NoSchedule"
@@ -83,6 +91,15 @@ def mark(cluster: LiveCluster, node: str) -> Any:
     return json.loads(text) if text and text == found.get(BACKUP) and text not in ("{}", GARBAGE) else None
 
 
+async def copies(cluster: LiveCluster) -> dict[str, str]:
+    """Return the copies of cordon marks that are kept outside nodes."""
+    return await cordon_copies.copies(cluster, NAMESPACE)
+
+
+async def is_copied(cluster: LiveCluster) -> bool:
+    return len(await copies(cluster)) == 1
+
+
 # NodeMaintenances
 
 
@@ -113,8 +130,6 @@ async def test_a_node_that_a_person_had_cordoned_stays_cordoned_though_its_marks
         await order(cluster, "n1")
         await succeeded(cluster)
         assert status(cluster)["nodeBefore"]["unschedulable"] is True
-        if how == "before edited":
-            return  # that is a person's word, and their cordon goes
         await tamper(cluster, "n1", how)
         await cluster.eventually(lambda: mark(cluster, "n1"))
         await over(cluster)
@@ -236,7 +251,7 @@ async def test_a_node_uncordoned_by_a_person_at_the_end_is_not_cordoned_again(a_
 
 
 @pytest.mark.parametrize("was_cordoned", [False, True])
-@pytest.mark.parametrize("how", [it for it in ANNOTATIONS if not it.startswith("both")])
+@pytest.mark.parametrize("how", ANNOTATIONS)
 async def test_a_profile_gives_a_node_back_whose_marks_are_edited(
     a_cluster: Plans, tmp_path: Path, how: str, *, was_cordoned: bool
 ) -> None:
@@ -255,20 +270,118 @@ async def test_a_profile_gives_a_node_back_whose_marks_are_edited(
         await cluster.eventually(lambda: state(cluster, "n1"), becomes="operational")
         assert is_clean(cluster, "n1")
         assert is_cordoned(cluster, "n1") == was_cordoned
+        assert await copies(cluster) == {}
 
 
-@pytest.mark.parametrize("how", [it for it in ANNOTATIONS if it.startswith("both")])
-async def test_a_profile_that_finds_no_mark_at_all_uncordons_as_its_file_says(
-    a_cluster: Plans, tmp_path: Path, how: str
+@pytest.mark.parametrize("was_cordoned", [False, True])
+@pytest.mark.parametrize("is_operated", [False, True])
+async def test_a_profile_for_notices_gives_a_node_back_that_has_lost_both_annotations(
+    a_cluster: Plans, tmp_path: Path, *, was_cordoned: bool, is_operated: bool
+) -> None:
+    """Also if nobody operates while they are removed, and while the maintenance ends."""
+    plan = entitled(a_cluster()).with_definition(definition()).with_nodes(1)
+    async with plan.running() as cluster:
+        if was_cordoned:
+            await cluster.cordon("n1")
+        await cluster.create(a_notice("disk", "n1", start=cluster.clock.now() + timedelta(minutes=5)))
+        operator = cluster.run(operating(a_file(tmp_path, ON_NOTICE)))
+        await annotate(cluster, "n1", "wanted", "yes")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes="in-maintenance")
+        await cluster.eventually(lambda: is_copied(cluster))
+        if not is_operated:
+            operator.kill()
+        await tamper(cluster, "n1", "both removed")
+        if is_operated:
+            await cluster.eventually(lambda: mark(cluster, "n1"))
+        await annotate(cluster, "n1", "wanted", None)
+        await annotate(cluster, "n1", "done", "yes")
+        if not is_operated:
+            operator.start()
+        await cluster.eventually(lambda: state(cluster, "n1") in ("", "operational"))
+        assert is_clean(cluster, "n1")
+        assert is_cordoned(cluster, "n1") == was_cordoned
+        await cluster.eventually(lambda: copies(cluster), becomes={})
+
+
+async def test_a_copy_that_was_deleted_is_written_again_by_the_next_process(a_cluster: Plans, tmp_path: Path) -> None:
+    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+        operator = cluster.run(operating(a_file(tmp_path, BY_ANNOTATIONS)))
+        await attach(cluster, "n1", "os")
+        await annotate(cluster, "n1", "wanted", "yes")
+        await cluster.eventually(lambda: is_copied(cluster))
+        before = await copies(cluster)
+        operator.kill()
+        await cluster.delete("configmaps", f"{NAMESPACE}/{CONFIG_MAP}")
+        operator.start()
+        await cluster.eventually(lambda: copies(cluster), becomes=before)
+
+
+async def test_a_maintenance_that_ends_does_not_uncordon_a_node_that_a_profile_holds_by_its_copy(
+    a_cluster: Plans,
+) -> None:
+    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+        operator = cluster.run(operate)
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        operator.kill()
+        uid = cluster.get("nodes", "n1")["metadata"]["uid"]
+        with suppress(AlreadyExists):
+            await cluster.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        with suppress(NotFound):  # what an earlier test left on this server
+            await cluster.delete("configmaps", f"{NAMESPACE}/{CONFIG_MAP}")
+        copy = json.dumps({"node": "n1", "owners": {"profile/os": OTHER}, "before": {}})
+        metadata = {"name": CONFIG_MAP, "namespace": NAMESPACE}
+        data = {f"{uid}.profiles": copy}
+        await cluster.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
+        await tamper(cluster, "n1", "both removed")
+        await countermand(cluster)
+        operator.start()
+        await cluster.eventually(lambda: is_gone(cluster))
+        assert is_cordoned(cluster, "n1"), "the profile holds it"
+        assert list((mark(cluster, "n1") or {"owners": ()})["owners"]) == ["profile/os"]
+        assert taints(cluster, "n1") <= {UNSCHEDULABLE}
+
+
+async def test_two_owners_both_hold_a_node_again_that_has_lost_both_annotations(
+    a_cluster: Plans, tmp_path: Path
 ) -> None:
     async with entitled(a_cluster()).with_nodes(1).running() as cluster:
         cluster.run(operating(a_file(tmp_path, BY_ANNOTATIONS)))
         await attach(cluster, "n1", "os")
         await annotate(cluster, "n1", "wanted", "yes")
         await cluster.eventually(lambda: state(cluster, "n1"), becomes="in-maintenance")
+        await order(cluster, "n1")
+        await succeeded(cluster)
+        held = mark(cluster, "n1")
+        await tamper(cluster, "n1", "both removed")
+        await cluster.eventually(lambda: mark(cluster, "n1") != held)  # a real server tells of it after a while
+        both = ["NodeMaintenance/patch", "profile/os"]
+        await cluster.eventually(lambda: sorted((mark(cluster, "n1") or {"owners": ()})["owners"]), becomes=both)
+        assert is_taken(cluster, "n1")
+        await over(cluster)
+        assert is_cordoned(cluster, "n1"), "the profile has it in maintenance"
+        await annotate(cluster, "n1", "wanted", None)
+        await annotate(cluster, "n1", "done", "yes")
+        await cluster.eventually(lambda: state(cluster, "n1"), becomes="operational")
+        assert is_clean(cluster, "n1")
+        assert not is_cordoned(cluster, "n1")
+
+
+@pytest.mark.parametrize("how", [it for it in ANNOTATIONS if it.startswith("both")])
+async def test_a_profile_that_finds_neither_mark_nor_copy_uncordons_as_its_file_says(
+    a_cluster: Plans, tmp_path: Path, how: str
+) -> None:
+    async with entitled(a_cluster()).with_nodes(1).running() as cluster:
+        operator = cluster.run(operating(a_file(tmp_path, BY_ANNOTATIONS)))
+        await attach(cluster, "n1", "os")
+        await annotate(cluster, "n1", "wanted", "yes")
+        await cluster.eventually(lambda: is_copied(cluster))
+        operator.kill()
+        await cluster.delete("configmaps", f"{NAMESPACE}/{CONFIG_MAP}")
         await tamper(cluster, "n1", how)
         await annotate(cluster, "n1", "wanted", None)
         await annotate(cluster, "n1", "done", "yes")
+        operator.start()
         if how == "both overwritten":
             await cluster.pass_time(seconds=2)
             assert state(cluster, "n1") == "in-maintenance", "it waits for a person, or for haulout doctor"

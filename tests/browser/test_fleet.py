@@ -1,5 +1,6 @@
 """All nodes at a glance."""
 
+import re
 from collections.abc import Callable
 
 import msgspec
@@ -67,6 +68,19 @@ def test_filters_are_in_the_address_and_a_link_shows_the_same(pages: Pages, api:
     expect(other.get_by_role("searchbox")).to_have_value("ledger")
     other.get_by_role("button", name="Show all").click()
     expect(other.locator("h1")).to_contain_text("60 nodes")
+
+
+def test_the_search_box_follows_the_address_though_it_has_the_focus(pages: Pages, api: Canned) -> None:
+    page = pages.open(api.dashboard)
+    expect(page.locator("h1")).to_contain_text("60 nodes")
+    page.get_by_role("searchbox").press_sequentially("ledger")
+    expect(page).to_have_url(re.compile("q=ledger$"))  # before that, letters that are being typed win
+    expect(page.locator("h1")).to_contain_text("2 of 60 nodes")
+    page.evaluate("location.hash = '#/fleet?q=gpu-16'")
+    expect(page.get_by_role("searchbox")).to_have_value("gpu-16")
+    page.evaluate("location.hash = '#/fleet'")
+    expect(page.get_by_role("searchbox")).to_have_value("")
+    expect(page.locator("h1")).to_contain_text("60 nodes")
 
 
 @pytest.mark.parametrize(

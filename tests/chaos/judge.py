@@ -24,10 +24,10 @@ DRAIN_TAINT = "medik8s.io/drain"
 EXCLUDED = "remediation.medik8s.io/exclude-from-remediation"
 ORDER = "NodeMaintenance/"
 _PROFILE = "profile/"
-_PASSED = "haulout.dev/passed"  # a note for the history that holds nothing; the next transition removes it
 _OUR_PREFIXES = ("haulout.dev/", "cloud.sap/")
 _OUR_LABELS = (EXCLUDED,)
 _OUR_TAINTS = ("node.kubernetes.io/unschedulable", DRAIN_TAINT)
+_COPIES = "haulout-cordons"  # the ConfigMap that keeps copies of cordon marks
 _NODE_LEASES = "medik8s-leases"
 _HELD_LATELY = timedelta(seconds=15)  # an eviction may follow the end of a hold by its own time in flight
 _ACTED_ON = frozenset(
@@ -78,6 +78,9 @@ def leftovers(recording: Recording, rules: Rules) -> Iterator[Violation]:
     ledger = recording.final("configmaps").get(f"{rules.home}/{rules.ledger}", {})
     for slot in _parsed((ledger.get("data") or {}).get("slots", "[]")) or []:
         yield Violation(invariant="residue", what=f"the budget still has a slot of node {slot.get('name')}")
+    copies = recording.final("configmaps").get(f"{rules.home}/{_COPIES}", {})
+    for key in copies.get("data") or {}:
+        yield Violation(invariant="residue", what=f"the copy {key} of a cordon mark is still there")
     for key, lease in recording.final("leases").items():
         if key.startswith(f"{_NODE_LEASES}/") and (lease.get("spec") or {}).get("holderIdentity"):
             yield Violation(invariant="residue", what=f"lease {key} is still held")
@@ -316,7 +319,7 @@ def _owners(node: Raw | None) -> tuple[str, ...]:
 def _left_on(node: Raw) -> Iterator[str]:
     metadata = node["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    yield from (f"annotation {key}" for key in annotations if key.startswith("haulout.dev/") and key != _PASSED)
+    yield from (f"annotation {key}" for key in annotations if key.startswith("haulout.dev/"))
     if EXCLUDED in labels:
         yield f"label {EXCLUDED}"
     if labels.get(STATE) not in (None, "operational"):

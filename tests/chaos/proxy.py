@@ -1,7 +1,7 @@
-"""An HTTP proxy between one replica and the API server, with faults that can be switched on and off.
+"""An HTTPS proxy between one replica and the API server, with faults that can be switched on and off.
 
-It adds the credentials of its replica, which sends none over plain HTTP: so the audit log names the replica. Without a
-fault it changes nothing else.
+It adds the credentials of its replica, which has none: so the audit log names the replica. Without a fault it changes
+nothing else. It speaks TLS, as an API server does: a stall in the middle of a handshake is a case of its own.
 A request whose sender has given up by the time a partition ends is dropped, as it is when a connection was reset.
 """
 
@@ -12,6 +12,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NoReturn
 
 import aiohttp
@@ -19,6 +21,7 @@ from aiohttp import web
 
 from controlplane.ports import LOOPBACK
 from haulout.core.clock import RealClock
+from support.certificates import Authority
 
 _PER_HOP = {"connection", "host", "keep-alive", "transfer-encoding", "upgrade", "date", "server"}
 _NO_LIMIT = aiohttp.ClientTimeout(total=None)
@@ -47,6 +50,9 @@ class Proxy:
     def __init__(self, server: str, tls: ssl.SSLContext, token: str, rng: random.Random) -> None:
         self.network = Network()
         self.address = ""
+        authority = Authority()
+        self.ca = authority.pem
+        self._certificate = authority.issue(LOOPBACK)
         self._server = server
         self._tls = tls
         self._token = token
@@ -67,16 +73,20 @@ class Proxy:
             self._session = session
             runner = web.ServerRunner(web.Server(self._handle), shutdown_timeout=_SHUTDOWN_SECONDS)
             await runner.setup()
-            site = web.TCPSite(runner, LOOPBACK, 0)
+            site = web.TCPSite(runner, LOOPBACK, 0, ssl_context=await asyncio.to_thread(self._server_tls))
             await site.start()
             host, port = runner.addresses[0][:2]
-            self.address = f"http://{host}:{port}"
+            self.address = f"https://{host}:{port}"
             try:
                 yield
             finally:
                 self.heal()
                 self.cut()
                 await runner.cleanup()
+
+    def _server_tls(self) -> ssl.SSLContext:
+        with TemporaryDirectory() as folder:
+            return self._certificate.server_context(Path(folder))
 
     def heal(self) -> None:
         """Let everything pass again."""

@@ -1,6 +1,7 @@
 """The operator's processes: two replicas under the rights of the shipped manifests, each behind a proxy of its own."""
 
 import asyncio
+import base64
 import os
 import random
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import yaml
@@ -21,6 +23,7 @@ GROUP = "haulout:replicas"
 USERS = ("haulout-0", "haulout-1")
 TESTS = Path(__file__).parents[1]
 MANIFESTS = TESTS.parent / "deploy" / "manifests" / "haulout.yaml"
+_TRACEBACK = "Traceback (most recent call last)"
 PROFILES = Path(__file__).with_name("maintenance.yaml")
 
 
@@ -44,7 +47,7 @@ class Replica:
     def start(self) -> None:
         """Start the process."""
         self._clock.touch()
-        self._kubeconfig.write_text(yaml.safe_dump(_kubeconfig(self.proxy.address, self.user)))
+        self._kubeconfig.write_text(yaml.safe_dump(_kubeconfig(self.proxy, self.user)))
         environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self._kubeconfig.parent),
@@ -56,6 +59,11 @@ class Replica:
         command += ["--namespace", HOME, "--config", str(PROFILES), "--log-format", "text"]
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+    def tracebacks(self) -> list[str]:
+        """Return the lines of the log that a traceback follows."""
+        lines = self._log.read_text(errors="replace").splitlines()
+        return [before for before, line in pairwise(["", *lines]) if _TRACEBACK in line]
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal; harmless if the process has ended."""
@@ -97,11 +105,12 @@ async def two_replicas(
             second.kill()
 
 
-def _kubeconfig(server: str, user: str) -> object:
+def _kubeconfig(proxy: Proxy, user: str) -> object:
+    cluster = {"server": proxy.address, "certificate-authority-data": base64.b64encode(proxy.ca).decode()}
     return {
         "apiVersion": "v1",
         "kind": "Config",
-        "clusters": [{"name": "chaos", "cluster": {"server": server}}],
+        "clusters": [{"name": "chaos", "cluster": cluster}],
         "users": [{"name": user, "user": {}}],
         "contexts": [{"name": "chaos", "context": {"cluster": "chaos", "user": user, "namespace": HOME}}],
         "current-context": "chaos",

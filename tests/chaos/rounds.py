@@ -19,7 +19,7 @@ from chaos.api import Api
 from chaos.judge import Rules, Violation, judge, leftovers, missing_history, missing_profile_history, recovery
 from chaos.observer import Observer
 from chaos.recording import AUDIT, WATCHED, Recording, WatchEvent, load, save_watched
-from chaos.replicas import GROUP, HOME, USERS, two_replicas
+from chaos.replicas import GROUP, HOME, USERS, Replica, two_replicas
 from chaos.report import Round
 from chaos.workload import BUDGET, PROBED_BY_NOTICE, Workload
 from chaos.world import World
@@ -71,10 +71,11 @@ async def run_round(fault: str, *, seed: int, folder: Path, sabotage: str = "") 
     plane = ControlPlane(users=users, apiserver_flags=flags)
     await asyncio.to_thread(plane.start)
     try:
-        recording, since = await _play(plane, fault, seed=seed, folder=folder, audit_log=audit_log, sabotage=sabotage)
+        played = await _play(plane, fault, seed=seed, folder=folder, audit_log=audit_log, sabotage=sabotage)
     finally:
         await asyncio.to_thread(plane.stop)
-    found = judge(recording, RULES)
+    recording, since, tracebacks = played
+    found = [*judge(recording, RULES), *tracebacks]
     took = recovery(recording, RULES, since, order=PROBE, node=PROBED_BY_NOTICE)
     if took is None:
         found.append(Violation(invariant="convergence", what="no operator acts on what was ordered after the fault"))
@@ -84,8 +85,8 @@ async def run_round(fault: str, *, seed: int, folder: Path, sabotage: str = "") 
 
 async def _play(
     plane: ControlPlane, fault: str, *, seed: int, folder: Path, audit_log: Path, sabotage: str
-) -> tuple[Recording, datetime]:
-    """Return the recording of a round, and when the fault was over."""
+) -> tuple[Recording, datetime, list[Violation]]:
+    """Return the recording of a round, when the fault was over, and the tracebacks in the logs of the replicas."""
     rng = random.Random(f"{fault}/{seed}")
     tls = ssl.create_default_context(cadata=plane.ca.decode())
     clock = RealClock()
@@ -129,7 +130,13 @@ async def _play(
         await workload.stop()
         await observer.stop()
         await asyncio.to_thread(save_watched, folder / WATCHED, observer.events, observer.restored)
-        return await asyncio.to_thread(load, folder), since
+        tracebacks = [it for replica in replicas for it in await asyncio.to_thread(_tracebacks, replica)]
+        return await asyncio.to_thread(load, folder), since, tracebacks
+
+
+def _tracebacks(replica: Replica) -> list[Violation]:
+    """Return a violation for each traceback in the log: no fault of a network or a server is a defect of ours."""
+    return [Violation(invariant="log", what=f"{replica.user} logs a traceback: {it}") for it in replica.tracebacks()]
 
 
 async def _until_recorded(world: World) -> None:

@@ -34,9 +34,11 @@ from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
 from haulout.notices.controller import Controller
+from haulout.notices.sources.aws.readings import GROUP, HOOK, METADATA, Family
 from haulout.notices.sources.fetching import over_http
 from haulout.notices.surplus import MAX_PER_NODE
 from haulout.sandbox.clouds.answering import answering
+from haulout.sandbox.clouds.aws import AwsCloud, metadata_front
 from haulout.sandbox.clouds.azure import AzureCloud, front
 from support.eventually import eventually
 
@@ -116,6 +118,12 @@ def a_notice(name: str, **spec: object) -> RawObject:
     }
 
 
+def a_hooked_notice(name: str) -> RawObject:
+    """Return a notice that has the operator complete a lifecycle hook."""
+    notice = a_notice(name, nodeName="n1", source="aws")
+    return {**notice, "metadata": {"name": name, "annotations": {HOOK: "hook", GROUP: "group"}}}
+
+
 async def test_an_agent_writes_the_notices_of_its_own_node(site: ControlPlane, tmp_path: Path) -> None:
     async with a_client(site, tmp_path, "n1") as client:
         await client.create(MAINTENANCE_NOTICES, a_notice("azure-own", nodeName="n1"))
@@ -130,8 +138,9 @@ async def test_an_agent_writes_the_notices_of_its_own_node(site: ControlPlane, t
     [
         (a_notice("azure-x", nodeName="n2"), "of its own node, which is n1"),
         (a_notice("azure-x", providerID="azure:///n2"), "of its own node, which is n1"),
-        (a_notice("aws-x", nodeName="n1", source="aws"), "of the sources azure, gcp only"),
-        (a_notice("oci-x", nodeName="n1"), "of the sources azure, gcp only"),
+        (a_notice("oci-x", nodeName="n1", source="oci"), "of the sources aws, azure, gcp only"),
+        (a_notice("oci-x", nodeName="n1"), "of the sources aws, azure, gcp only"),
+        (a_hooked_notice("aws-x"), "an agent does not say which lifecycle hook is completed"),
     ],
 )
 async def test_an_agent_writes_no_notice_of_others(
@@ -331,6 +340,64 @@ async def test_a_whole_agent_is_small_and_tells_what_azure_tells(site: ControlPl
         assert process.returncode == 0
         assert "the agent ends" in said.decode()
         assert "WARN" not in said.decode()
+
+
+async def test_an_agent_changes_a_notice_that_names_a_lifecycle_hook_but_not_the_hook(
+    site: ControlPlane, tmp_path: Path
+) -> None:
+    await asyncio.to_thread(site.kubectl, "apply", "-f", "-", input=json.dumps(a_hooked_notice("aws-hooked")))
+    async with a_client(site, tmp_path, "n1") as client:
+        seen = merge_patch({"metadata": {"annotations": {METADATA: "shown"}}})
+        await client.patch(MAINTENANCE_NOTICES, "aws-hooked", seen)
+        for hook in ("other", None):
+            change = merge_patch({"metadata": {"annotations": {HOOK: hook}}})
+            with pytest.raises((Forbidden, Invalid), match="an agent does not say which lifecycle hook"):
+                await client.patch(MAINTENANCE_NOTICES, "aws-hooked", change)
+
+
+async def test_a_whole_agent_is_small_and_tells_what_ec2_tells(site: ControlPlane, tmp_path: Path) -> None:
+    """The operator has heard of one event before; a role and a policy hold the agent, and a token its questions."""
+    clock = RealClock()
+    cloud = AwsCloud(clock, realm="agent")
+    instance = cloud.launch()
+    known = f"aws-lifecycle-{instance}"
+    by_operator = a_hooked_notice(known)
+    by_operator["metadata"]["annotations"][Family.LIFECYCLE] = "token"
+    by_operator["spec"] |= {"providerID": instance, "noticeID": f"lifecycle-{instance}", "kind": "Terminate"}
+    await asyncio.to_thread(site.kubectl, "apply", "-f", "-", input=json.dumps(by_operator))
+    file = await asyncio.to_thread(kubeconfig, site, tmp_path, "n1")
+    app = web.Application()
+    metadata_front.mount(app, cloud)
+
+    async with answering(app, socket.create_server(("127.0.0.1", 0))) as port, a_client(site, tmp_path, "n1") as client:
+
+        async def found() -> dict[str, tuple[str, bool]]:
+            listed = (await client.list(MAINTENANCE_NOTICES, fields="spec.nodeName=n1")).items
+            ours = [it for it in listed if it.spec.provider_id == instance]
+            return {it.name: (it.spec.stage, METADATA in it.metadata.annotations) for it in ours}
+
+        place = f"http://127.0.0.1:{port}{metadata_front.PREFIX}/{instance}"
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "haulout", "agent", "--kubeconfig", str(file), "--log-format=text"),
+            env={**os.environ, "NODE_NAME": "n1", "HAULOUT_AWS_METADATA": place},
+            stderr=asyncio.subprocess.PIPE,
+        )
+        try:
+            cloud.scale(instance, silent=True)
+            cloud.interrupt(instance, silent=True)
+            both = {known: (Stage.SCHEDULED, True), f"aws-spot-{instance}": (Stage.SCHEDULED, True)}
+            await eventually(clock, found, becomes=both, within=timedelta(minutes=1))
+            cloud.machines.by_name[instance].spot = None
+            both[f"aws-spot-{instance}"] = (Stage.CANCELLED, True)
+            await eventually(clock, found, becomes=both, within=timedelta(minutes=1))
+            assert _resident_kb(process.pid) <= MOST_KB
+            process.terminate()
+            _, said = await process.communicate()
+            assert "WARN" not in said.decode()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.communicate()
 
 
 async def _notices(client: Client) -> list[MaintenanceNotice]:

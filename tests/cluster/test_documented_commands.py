@@ -74,6 +74,11 @@ def prepare(shell: Shell, name: str) -> None:
         shell.run("kubectl create namespace openshift-machine-api")
     if name.endswith("/kubernikus.md"):
         (shell.folder / "kubernikus.yaml").write_text(page(name).partition("```yaml\n")[2].partition("```")[0])
+    if name.endswith("/alerts.md"):
+        shell.run("kubectl -n haulout create configmap haulout-profiles --from-file=maintenance.yaml")
+    if name.endswith("gitops.md"):
+        order(shell, "patch-general-09", "general-09")
+        shell.run("kubectl create namespace argocd && kubectl -n argocd create configmap argocd-cm")
     if name.endswith("notice-timing.md"):
         shell.run("kubectl apply -f - <<EOF\n" + NOTICE + "EOF")
 

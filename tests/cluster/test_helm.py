@@ -38,30 +38,14 @@ from haulout.web.wishes import WebhookSettings, certificate_from
 from support.builders import a_node, a_pod
 from support.eventually import eventually
 from support.helm import CHART, DEPLOY, EVERYTHING, LEAST, HelmFailed, helm, one, template, written
+from support.profiled import BY_LABEL
 
 (PREVIOUS,) = (Path(__file__).parent / "charts").glob("haulout-*.tgz")
 RELEASE, HOME, LEASES = "haulout", "haulout", "medik8s-leases"
 LOCAL = "127.0.0.1"
 _PATIENCE = 300  # looks, of half a second and more each
 READY = {"status": {"conditions": [{"type": "Ready", "status": "True", "reason": "Tested"}]}}
-FILE = """
-intervals: {requeue: 60s}
-budget: [{max: 1}]
-instances:
-  check:
-  - {type: hasLabel, name: wanted, config: {key: patch}}
-  trigger:
-  - {type: eviction, name: drain, config: {action: drain}}
-  - {type: eviction, name: uncordon, config: {action: uncordon}}
-profiles:
-- name: os
-  operational:
-    transitions: [{check: wanted, next: maintenance-required}]
-  maintenance-required:
-    transitions: [{check: wanted, trigger: drain, next: in-maintenance}]
-  in-maintenance:
-    transitions: [{check: "!wanted", trigger: uncordon, next: operational}]
-"""
+FILE = f"budget: [{{max: 1}}]{BY_LABEL}"
 
 
 class Site:
@@ -130,12 +114,17 @@ def deployed(site: Site, revision: int) -> None:
     assert (status["info"]["status"], status["version"]) == ("deployed", revision)
 
 
-def cleared(site: Site) -> set[str]:
-    """Remove the release as the page says, its namespace as well; return what is there then."""
+def cleared(site: Site, *more: str) -> set[str]:
+    """Remove the release as the page says, and the namespaces that it leaves; return what is there then."""
     site.helm("uninstall", RELEASE)
-    site.kubectl("delete", "namespace", HOME)
-    site.kubectl("wait", "--for=delete", f"namespace/{HOME}", f"namespace/{LEASES}", "--timeout=60s")
+    assert {phase(site, it) for it in (LEASES, *more)} == {"Active"}
+    site.kubectl("delete", "namespace", HOME, LEASES, *more)
     return site.inventory()
+
+
+def phase(site: Site, namespace: str) -> str:
+    """Return that of a namespace."""
+    return str(site.get("namespace", namespace)["status"]["phase"])
 
 
 # At work
@@ -318,8 +307,9 @@ def test_an_upgrade_brings_definitions_and_features_and_another_takes_them_back(
     site.helm("rollback", RELEASE, "1")
     deployed(site, 3)
     assert not site.get("role", "-n", "openshift-machine-api")["items"]
+    site.helm("upgrade", RELEASE, str(CHART), values={"crds": {"keep": False}})
     site.kubectl("delete", "namespace", "openshift-machine-api")
-    assert cleared(site) == before
+    assert cleared(site, "machine-maintenance-operator") == before
 
 
 def test_an_upgrade_closes_what_is_closed_by_default(site: Site, before: set[str]) -> None:
@@ -363,6 +353,30 @@ def test_a_namespace_of_somebody_elses_is_left_to_them(site: Site, before: set[s
     site.helm("install", RELEASE, str(CHART), "--create-namespace", values={"crds": {"keep": False}})
     site.helm("uninstall", RELEASE)
     assert site.get("namespace", LEASES)["status"]["phase"] == "Active"
+    site.kubectl("delete", "namespace", HOME, LEASES)
+    assert site.inventory() == before
+
+
+def a_lease(name: str) -> str:
+    """Return the lease of a node, as another operator of medik8s holds it."""
+    kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+    return json.dumps({**kind, "metadata": {"name": name, "namespace": LEASES}, "spec": {"holderIdentity": "other"}})
+
+
+def test_leases_of_others_outlive_the_release_and_the_next_one_takes_their_namespace_on(
+    site: Site, before: set[str]
+) -> None:
+    """Also one that was installed by a chart that did not keep it, and a next one of another name."""
+    values = {"crds": {"keep": False}}
+    site.helm("install", RELEASE, str(PREVIOUS), "--create-namespace", values=values)
+    site.kubectl("create", "-f", "-", text=a_lease("node-n1"))
+    site.helm("upgrade", RELEASE, str(CHART), values=values)
+    assert f"[Namespace] {LEASES}" in site.helm("uninstall", RELEASE)
+    for release in (RELEASE, "other"):
+        site.helm("install", release, str(CHART), values=values)
+        site.helm("uninstall", release)
+        assert phase(site, LEASES) == "Active"
+    assert site.get("lease", "-n", LEASES, "node-n1")["spec"]["holderIdentity"] == "other"
     site.kubectl("delete", "namespace", HOME, LEASES)
     assert site.inventory() == before
 

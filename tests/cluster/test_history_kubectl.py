@@ -9,7 +9,7 @@ import pytest
 
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
-from haulout.history.record import definition
+from haulout.history.record import NODE_DELETED, definition
 from haulout.sandbox.apiserver import ApiServer
 from support.kubectl import Kubectl, served
 
@@ -18,7 +18,7 @@ NAME = "history-of-n1"
 RECORD = {
     "apiVersion": "haulout.dev/v1alpha1",
     "kind": "MaintenanceRecord",
-    "metadata": {"name": NAME},
+    "metadata": {"name": NAME, "annotations": {NODE_DELETED: "2026-01-01T00:06:00Z"}},
     "total": 12,
     "entries": [
         {"time": "2026-01-01T00:00:00Z", "what": "profile/os", "to": "maintenance-required", "why": "wanted passed"},
@@ -66,6 +66,7 @@ async def test_kubectl_shows_the_last_change_and_how_many_there_were(
             assert (theirs.code, theirs.err) == (0, ""), command
             said[command] = theirs.out.splitlines()
     header, row = said[f"get mr {NAME}"]
-    assert re.split(r" {2,}", header) == ["NAME", "LAST CHANGE", "WHAT", "FROM", "TO", "ENTRIES", "AGE"]
+    assert re.split(r" {2,}", header) == ["NAME", "LAST CHANGE", "WHAT", "FROM", "TO", "ENTRIES", "NODE DELETED", "AGE"]
     assert re.split(r" {2,}", row)[2:6] == ["profile/os", "maintenance-required", "in-maintenance", "12"]
+    assert AGE.fullmatch(re.split(r" {2,}", row)[6])
     assert "room passed" in said[f"get mr {NAME} -o wide"][1]

@@ -1,11 +1,14 @@
 """Attacks on all ports of a running operator: probes, webhook and dashboard answer, and memory stays bounded.
 
-The container has 280 MiB. Without limits 3,000 TLS connections that never say hello cost 155 MiB, and 2,000 idle
-connections to the health port have every probe of a kubelet refused, so that it restarts the operator.
+The container has 280 MiB, and so has the operator here (`support.memory_limit`). Without limits 3,000 TLS connections
+that never say hello cost 155 MiB, and 2,000 idle connections to the health port have every probe of a kubelet refused,
+so that it restarts the operator.
 """
 
 import resource
-from collections.abc import Iterator
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 
 import pytest
@@ -13,6 +16,7 @@ import pytest
 from haulout.core.clock import RealClock
 from support.attacked import Attacked, Port, attacked
 from support.eventually import eventually
+from support.memory_limit import memory_limit
 
 HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n"
 REQUEST = HEAD + b"\r\n"
@@ -54,9 +58,12 @@ async def attack(operator: Attacked, *, from_many: bool) -> None:
 
 
 @pytest.mark.parametrize("loop", ["uvloop", "asyncio"])
-async def test_thousands_of_connections_stop_no_probe_and_take_no_memory(loop: str) -> None:
+async def test_thousands_of_connections_stop_no_probe_and_take_no_memory(
+    loop: str, record_property: Callable[[str, object], None]
+) -> None:
     clock = RealClock()
-    async with attacked(loop=loop) as operator:
+    async with attacked(loop=loop, limit_mib=CONTAINER_MIB) as operator:
+        record_property("memory limit", operator.limit.kind)
         assert await operator.unanswered() == []
         before = operator.memory_mib()
         await attack(operator, from_many=False)
@@ -73,3 +80,13 @@ async def test_thousands_of_connections_stop_no_probe_and_take_no_memory(loop: s
         operator.leave()
         await eventually(clock, lambda: operator.memory_mib() - before < LEFT_MIB)
         assert await operator.unanswered() == []
+        record_property("peak MiB under the limit", operator.limit.peak_mib)
+
+
+def test_what_takes_more_memory_than_the_container_has_does_not_survive() -> None:
+    """Otherwise the test above would say nothing."""
+    with memory_limit(CONTAINER_MIB) as limit:
+        for mib, survives in ((CONTAINER_MIB // 2, True), (2 * CONTAINER_MIB, False)):
+            line = f"bytearray(b'x') * ({mib} << 20)"
+            done = subprocess.run([*limit.command, sys.executable, "-c", line], capture_output=True, check=False)
+            assert (done.returncode == 0) is survives, (limit.kind, mib)

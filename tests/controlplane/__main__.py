@@ -6,6 +6,7 @@ import sys
 import click
 
 from controlplane import assets as programs
+from controlplane import promtool as prometheus
 from controlplane.daemon import ControlPlaneError
 from controlplane.process import ControlPlane
 
@@ -23,6 +24,15 @@ def assets() -> None:
         click.echo(f"without {', '.join(found.absent)}: {found.why_absent}", err=True)
     for folder in found.folders:
         click.echo(folder)
+
+
+@main.command()
+def promtool() -> None:
+    """Find or build promtool, which tries the alerts, and print where it is."""
+    try:
+        click.echo(prometheus.find())
+    except prometheus.PromtoolMissing as problem:
+        sys.exit(str(problem))
 
 
 @main.command()

@@ -60,7 +60,7 @@ def find(*, say: Callable[[str], None] | None = None) -> Assets:
     if not assets.absent:
         return assets
     try:
-        build.build(assets.absent, into=cache_folder(), say=say or _say_on_stderr)
+        build.build(assets.absent, into=cache_folder(), say=say or say_on_stderr)
     except (build.BuildFailed, toolchain.NoToolchain, OSError) as failure:
         assets = Assets(_programs_in(folders), why_absent=str(failure))
         if missing := [program for program in assets.absent if program in ESSENTIAL]:
@@ -101,6 +101,7 @@ def _what_to_do(missing: list[str], *, why: str) -> str:
     )
 
 
-def _say_on_stderr(line: str) -> None:
+def say_on_stderr(line: str) -> None:
+    """Tell how it goes."""
     sys.stderr.write(f"controlplane: {line}\n")
     sys.stderr.flush()

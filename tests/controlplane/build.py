@@ -37,20 +37,21 @@ class BuildFailed(RuntimeError):
 def build(programs: Sequence[str], *, into: Path, say: Callable[[str], None]) -> None:
     """Build those of `programs` that the folder `into` does not have yet; what else is needed goes beside it."""
     into.mkdir(parents=True, exist_ok=True)
-    with _alone_in(into.parent, say=say):
+    with alone_in(into.parent, say=say):
         missing = [program for program in programs if not (into / program).exists()]
         if not missing:
             return
         go = toolchain.find(caches=into.parent, say=say)
-        with _workshop(into / ".build") as workshop:
-            _write_module(go, workshop, say=say)
+        with workshop(into / ".build") as folder:
+            _write_module(go, folder, say=say)
             for program in missing:
-                _build_one(go, program, workshop=workshop, say=say)
-                (workshop / program).replace(into / program)
+                _build_one(go, program, workshop=folder, say=say)
+                (folder / program).replace(into / program)
 
 
 @contextmanager
-def _alone_in(folder: Path, *, say: Callable[[str], None]) -> Iterator[None]:
+def alone_in(folder: Path, *, say: Callable[[str], None]) -> Iterator[None]:
+    """Have a second run wait, while this one builds in a folder."""
     with (folder / ".lock").open("w") as lock:  # closing it, or dying, lets go of the lock
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -61,7 +62,8 @@ def _alone_in(folder: Path, *, say: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def _workshop(folder: Path) -> Iterator[Path]:
+def workshop(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder, which is removed in the end."""
     shutil.rmtree(folder, ignore_errors=True)  # of a run that was killed
     folder.mkdir()
     try:
@@ -73,8 +75,12 @@ def _workshop(folder: Path) -> Iterator[Path]:
 def _write_module(go: Path, workshop: Path, *, say: Callable[[str], None]) -> None:
     say(f"downloading the source of Kubernetes {KUBERNETES}; the first build takes some six minutes")
     module = f"k8s.io/kubernetes@{KUBERNETES}"
-    download = json.loads(_go(go, "mod", "download", "-json", module, folder=workshop, doing=f"downloading {module}"))
-    source = json.loads(_go(go, "mod", "edit", "-json", download["GoMod"], folder=workshop, doing=f"reading {module}"))
+    download = json.loads(
+        run_go(go, "mod", "download", "-json", module, folder=workshop, doing=f"downloading {module}")
+    )
+    source = json.loads(
+        run_go(go, "mod", "edit", "-json", download["GoMod"], folder=workshop, doing=f"reading {module}")
+    )
     (workshop / "go.mod").write_text(_go_mod(source))
 
 
@@ -99,7 +105,7 @@ def _build_one(go: Path, program: str, *, workshop: Path, say: Callable[[str], N
     package = _ETCD_SERVER if program == "etcd" else f"k8s.io/kubernetes/cmd/{program}"
     # -mod=mod lets Go write go.sum as it goes; all versions are fixed by then.
     flags = ["-mod=mod", "-trimpath", "-ldflags", _linker_flags(), "-o", str(workshop / program)]
-    _go(go, "build", *flags, package, folder=workshop, doing=f"building {program}")
+    run_go(go, "build", *flags, package, folder=workshop, doing=f"building {program}")
     say(f"built {program} in {timedelta(seconds=round(clock.monotonic() - began))}")
 
 
@@ -111,7 +117,8 @@ def _linker_flags() -> str:
     return " ".join(["-s", "-w", *stamps])
 
 
-def _go(go: Path, *arguments: str, folder: Path, doing: str) -> str:
+def run_go(go: Path, *arguments: str, folder: Path, doing: str) -> str:
+    """Run Go in a folder, and return what it prints; raises `BuildFailed`."""
     # A workspace around the cache folder, or another machine to build for, is none of our business.
     foreign = {"GOWORK", "GOOS", "GOARCH"}
     environment = {key: value for key, value in os.environ.items() if key not in foreign}

@@ -5,7 +5,9 @@ annotations, and what runs only for a type checker.
 """
 
 import ast
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 _COMPARISONS: dict[type[ast.cmpop], str] = {
     ast.Lt: "<=",
@@ -25,19 +27,32 @@ _LOGGERS = ("log", "logger", "_logger")
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A module with one change."""
+    """A module with one change.
+
+    `name` identifies it in its module, and does not change when lines move: `Class.function: before -> after`.
+    """
 
     line: int
     before: str
     after: str
     source: str  # of the whole module
+    name: str
 
 
 def mutants_of(source: str) -> list[Mutant]:
     """Return all mutants of a module, in the order of their lines."""
     finder = _Finder(source)
     finder.visit(ast.parse(source))
-    return sorted(finder.found, key=lambda it: it.line)
+    return list(_numbered(sorted(finder.found, key=lambda it: it.line)))
+
+
+def _numbered(mutants: list[Mutant]) -> Iterator[Mutant]:
+    """Add a number to each name that an earlier mutant has."""
+    numbers: Counter[str] = Counter()
+    for mutant in mutants:
+        numbers[mutant.name] += 1
+        number = numbers[mutant.name]
+        yield mutant if number == 1 else replace(mutant, name=f"{mutant.name} #{number}")
 
 
 class _Finder(ast.NodeVisitor):
@@ -49,6 +64,7 @@ class _Finder(ast.NodeVisitor):
             self._starts.append(self._starts[-1] + len(line.encode()))
         self._bytes = source.encode()
         self._depth = 0
+        self._scope: list[str] = []
 
     # Where nothing is changed
 
@@ -66,21 +82,21 @@ class _Finder(ast.NodeVisitor):
         if self._depth:
             self.visit(node.value)
 
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> None:
-        self._visit_body(node.body)
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        self._depth += 1
+        self._visit_body(node)
+        self._depth -= 1
 
-    def visit_AsyncFunctionDef(self, node: ast.AsyncFunctionDef) -> None:
-        self._visit_body(node.body)
+    visit_AsyncFunctionDef = visit_FunctionDef  # noqa: N815 - the name that `ast` calls
 
     def visit_ClassDef(self, node: ast.ClassDef) -> None:
+        self._visit_body(node)
+
+    def _visit_body(self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> None:
+        self._scope.append(node.name)
         for statement in node.body:
             self.visit(statement)
-
-    def _visit_body(self, body: list[ast.stmt]) -> None:
-        self._depth += 1
-        for statement in body:
-            self.visit(statement)
-        self._depth -= 1
+        self._scope.pop()
 
     # Statements
 
@@ -174,7 +190,9 @@ class _Finder(ast.NodeVisitor):
             ast.parse(source)
         except SyntaxError:  # such as a walrus that lost its brackets
             return
-        self.found.append(Mutant(node.lineno, self._bytes[start:end].decode(), new, source))
+        before = self._bytes[start:end].decode()
+        name = " ".join(f"{'.'.join(self._scope)}: {before} -> {new}".split())
+        self.found.append(Mutant(node.lineno, before, new, source, name))
 
     def _text(self, node: ast.expr) -> str:
         start, end = self._span(node)

@@ -10,7 +10,7 @@ import json
 import os
 import warnings
 from collections import defaultdict
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,12 +72,14 @@ class Reach:
     seconds: Mapping[str, float]
 
     def of(self, module: str, line: int) -> tuple[str, ...]:
-        """Return the tests that run a line."""
-        return self.tests.get(module, {}).get(line, ())
+        """Return the tests that run a line: first those in the file that is named after the module."""
+        own = f"/test_{Path(module).name}::"
+        return tuple(sorted(self.tests.get(module, {}).get(line, ()), key=lambda it: own not in it))
 
 
-def read(folder: Path, *, package: Path) -> Reach:
-    """Return what all workers wrote down."""
+def read(folder: Path, *, package: Path, folders: Iterable[str]) -> Reach:
+    """Return what all workers wrote down about modules in these folders of the package."""
+    wanted = [package / it for it in folders]
     seconds: dict[str, float] = {}
     for file in folder.glob("*.json"):
         for test, took in json.loads(file.read_text()).items():
@@ -87,8 +89,10 @@ def read(folder: Path, *, package: Path) -> Reach:
         data = coverage.CoverageData(str(file))
         data.read()
         for measured in data.measured_files():
-            name = str(Path(measured).relative_to(package)) if Path(measured).is_relative_to(package) else ""
-            for line, contexts in data.contexts_by_lineno(measured).items() if name else ():
+            if not any(Path(measured).is_relative_to(it) for it in wanted):
+                continue
+            name = str(Path(measured).relative_to(package))
+            for line, contexts in data.contexts_by_lineno(measured).items():
                 found[name][line] |= {it for it in contexts if it in seconds}
     return Reach(
         {

@@ -4,16 +4,18 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from mutation.changes import Mutant
 
-_MOST_TESTS = 60  # of a line, the quickest: what none of them notices, most often no other does
-_AT_LEAST_SECONDS = 60.0
-_TIMES_AS_LONG = 5.0
+_MOST_TESTS = 200  # of a line, the quickest: what none of them notices, most often no other does
+_AT_LEAST_SECONDS = 30.0  # before a run counts as hanging
+_TIMES_AS_LONG = 4.0
 _TESTS_FAILED = 1
+_NOT_COLLECTED = (2, 4)  # a test module cannot be imported; 4 if its tests are named one by one
 
 
 class Result(StrEnum):
@@ -23,6 +25,7 @@ class Result(StrEnum):
     TIMED_OUT = "timed out"  # which counts as killed: somebody would notice
     SURVIVED = "survived"
     NOT_REACHED = "not reached"
+    EQUIVALENT = "equivalent"  # nobody can notice: not run, and not counted
     BROKEN = "broken"  # the tests could not be run
 
 
@@ -40,6 +43,11 @@ class Trial:
         """Return whether a test noticed the change."""
         return self.result in (Result.KILLED, Result.TIMED_OUT)
 
+    @property
+    def is_alive(self) -> bool:
+        """Return whether a test should notice the change, and none does."""
+        return self.result in (Result.SURVIVED, Result.NOT_REACHED)
+
 
 class Copy:
     """A copy of the product, in which one module at a time is changed."""
@@ -49,15 +57,17 @@ class Copy:
         self._source = folder / "src"
         shutil.copytree(repository / "src", self._source, ignore=shutil.ignore_patterns("__pycache__"))
 
-    def tried(self, module: str, mutant: Mutant, tests: tuple[str, ...], seconds: float) -> Trial:
-        """Run the tests of a mutant; `seconds` is how long they take without it."""
+    def tried(self, module: str, mutant: Mutant, tests: Mapping[str, float], *, most: float) -> Trial:
+        """Run the tests of a mutant, each with the seconds that it takes without it: for `most` seconds at most."""
         if not tests:
             return Trial(module, mutant, Result.NOT_REACHED)
         file = self._source / "haulout" / module
         original = file.read_text()
         file.write_text(mutant.source)
         try:
-            return self._run(module, mutant, tests[:_MOST_TESTS], max(_AT_LEAST_SECONDS, _TIMES_AS_LONG * seconds))
+            chosen = _chosen(tests, most)
+            seconds = max(_AT_LEAST_SECONDS, _TIMES_AS_LONG * sum(chosen.values()))
+            return self._run(module, mutant, tuple(chosen), seconds)
         finally:
             file.write_text(original)
 
@@ -79,5 +89,16 @@ class Copy:
         if done.returncode == 0:
             return Trial(module, mutant, Result.SURVIVED, f"{len(tests)} tests")
         failed = next((it for it in done.stdout.splitlines() if it.startswith(("FAILED", "ERROR"))), "")
-        result = Result.KILLED if done.returncode == _TESTS_FAILED else Result.BROKEN
+        is_noticed = done.returncode == _TESTS_FAILED or (done.returncode in _NOT_COLLECTED and failed)
+        result = Result.KILLED if is_noticed else Result.BROKEN
         return Trial(module, mutant, result, failed or done.stdout[-300:])
+
+
+def _chosen(tests: Mapping[str, float], most: float) -> dict[str, float]:
+    """Return the first tests, as many as may be run; at least one."""
+    chosen: dict[str, float] = {}
+    for test, seconds in list(tests.items())[:_MOST_TESTS]:
+        if chosen and sum(chosen.values()) + seconds > most:
+            break
+        chosen[test] = seconds
+    return chosen

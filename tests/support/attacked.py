@@ -1,6 +1,6 @@
 """The operator with all its ports in a process of its own, for tests that attack it from outside.
 
-    async with attacked(loop="uvloop") as operator:
+    async with attacked(loop="uvloop", limit_mib=280) as operator:
         peers = await operator.flood(3000, Port.WEBHOOK)
 
 As a program (`python attacked.py LOOP PORT PORT PORT PORT`) it is that process: the operator, and a cluster in memory.
@@ -33,6 +33,7 @@ from haulout.web.listening import Address
 from haulout.web.wishes import SelfMade, WebhookSettings
 from support.builders import a_namespace, a_node
 from support.eventually import eventually
+from support.memory_limit import MemoryLimit, memory_limit
 
 LOCAL = "127.0.0.1"
 READY = "ready"
@@ -56,6 +57,7 @@ class Attacked:
 
     process: asyncio.subprocess.Process
     ports: dict[Port, int]
+    limit: MemoryLimit
     _peers: list[socket.socket] = field(default_factory=list)
 
     async def flood(self, count: int, port: Port, *sent: bytes, from_many: bool = False) -> int:
@@ -98,8 +100,15 @@ class Attacked:
 
 
 @asynccontextmanager
-async def attacked(*, loop: str) -> AsyncIterator[Attacked]:
-    """Run it while the context lasts, from when it is ready."""
+async def attacked(*, loop: str, limit_mib: int) -> AsyncIterator[Attacked]:
+    """Run it while the context lasts, from when it is ready, with so much memory."""
+    with memory_limit(limit_mib) as limit:
+        async with _limited(loop, limit) as found:
+            yield found
+
+
+@asynccontextmanager
+async def _limited(loop: str, limit: MemoryLimit) -> AsyncIterator[Attacked]:
     ports = free_ports(len(Port))
     paths = os.pathsep.join((str(Path(__file__).parent.parent), *sys.path))
     environment = {
@@ -109,9 +118,15 @@ async def attacked(*, loop: str) -> AsyncIterator[Attacked]:
         "MALLOC_TRIM_THRESHOLD_": "131072",
     }
     process = await asyncio.create_subprocess_exec(
-        sys.executable, __file__, loop, *map(str, ports), stdout=asyncio.subprocess.PIPE, env=environment
+        *limit.command,
+        sys.executable,
+        __file__,
+        loop,
+        *map(str, ports),
+        stdout=asyncio.subprocess.PIPE,
+        env=environment,
     )
-    found = Attacked(process, dict(zip(Port, ports, strict=True)))
+    found = Attacked(process, dict(zip(Port, ports, strict=True)), limit)
     try:
         assert process.stdout is not None
         async with asyncio.timeout(_PATIENCE.total_seconds()):

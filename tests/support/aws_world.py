@@ -22,6 +22,7 @@ from haulout.kube.resources import NODES
 from haulout.kube.transport import Transport
 from haulout.notices.controller import Controller
 from haulout.notices.inbox import Inbox
+from haulout.notices.sources.aws.metadata_source import AwsMetadataSource
 from haulout.notices.sources.aws.settings import Settings
 from haulout.notices.sources.aws.source import AwsSource
 from haulout.sandbox.clouds.aws import AwsCloud
@@ -49,6 +50,7 @@ class World:
     steps: list[str] = field(default_factory=list)
     source: AwsSource | None = None
     _process: asyncio.Task[None] | None = None
+    _agents: dict[str, asyncio.Task[None]] = field(default_factory=dict)
 
     # The source
 
@@ -88,6 +90,28 @@ class World:
         async with asyncio.TaskGroup() as group:
             group.create_task(nodes.run())
             group.create_task(self.source.run(Inbox(client)))
+
+    # The agents
+
+    def start_agent(self, node: str, instance: str, *, drains_for_network: bool = False) -> AwsMetadataSource:
+        """Run what the agent of a node runs."""
+        client = Client(self.transport, clock=self.clock, random=Random(8), field_manager="haulout-agent")
+        source = AwsMetadataSource(
+            self.cloud.metadata(instance),
+            node=node,
+            clock=self.clock,
+            random=Random(9),
+            drains_for_network=drains_for_network,
+        )
+        self._agents[node] = self.group.create_task(source.run(Inbox(client)))
+        return source
+
+    async def stop_agents(self) -> None:
+        """End all of them, as a crash does."""
+        for task in self._agents.values():
+            task.cancel()
+        await asyncio.gather(*self._agents.values(), return_exceptions=True)
+        self._agents.clear()
 
     # The cluster
 
@@ -169,5 +193,6 @@ async def a_world(
             yield world
         finally:
             await world.stop()
+            await world.stop_agents()
             for task in tasks:
                 task.cancel()

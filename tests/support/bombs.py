@@ -28,6 +28,7 @@ _DEPTH = 100_000
 _PIECE = 64 << 10
 _DRIP_SECONDS = 0.05
 _END_SECONDS = 5
+_MEGABYTE = "x" * 1_000_000
 
 
 class Bomb(StrEnum):
@@ -51,6 +52,10 @@ class Bomb(StrEnum):
     GZIP_FLOOD = "gzip-flood"  # the same, compressed
     GROWTH = "growth"  # a watch that tells of ever new nodes
     LARGE_ROWS = "large-rows"  # the same, each with labels of a megabyte
+    HEAVY = "heavy"  # a list within the limits of one cluster: 40 nodes, each with labels of a megabyte
+    HALF_LIST = "half-list"  # two pages of 3 MB, of which the second one comes when `gate` is set
+    STALL = "stall"  # 3 MB of a body or a line, and then nothing
+    ORDINARY = "ordinary"  # an honest list: 50 nodes of some 10 KiB
     UIDS = "uids"  # a watch that deletes nodes with uids of a megabyte
 
 
@@ -64,6 +69,7 @@ class BombServer:
         self.bomb = bomb
         self.url = ""
         self.asked: list[str] = []
+        self.gate = asyncio.Event()
         self._open: dict[asyncio.StreamWriter, asyncio.Task[None] | None] = {}
 
     async def handle(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -87,6 +93,7 @@ class BombServer:
 
     async def end(self) -> None:
         """End all connections, and wait for that."""
+        self.gate.set()
         answering = [it for it in self._open.values() if it is not None]
         self.close()
         if answering:
@@ -107,7 +114,7 @@ class BombServer:
         else:
             await self._explode(writer, query)
 
-    async def _explode(self, writer: asyncio.StreamWriter, query: dict[str, str]) -> None:  # noqa: C901 - a list
+    async def _explode(self, writer: asyncio.StreamWriter, query: dict[str, str]) -> None:  # noqa: C901, PLR0912 - a list
         at, limit = int(query.get("continue") or 0), int(query.get("limit") or 500)
         match self.bomb:
             case Bomb.GZIP | Bomb.STACKED_GZIP:
@@ -126,6 +133,19 @@ class BombServer:
             case Bomb.LARGE_PAGES:
                 nodes = [_node(f"n{it}", note="x" * 100_000) for it in range(at, min(at + limit, 300))]
                 await _send(writer, _list(nodes, token=str(at + limit) if at + limit < 300 else ""))
+            case Bomb.HEAVY:
+                await _send_bytes(writer, _heavy_page(at, limit))
+            case Bomb.HALF_LIST:
+                if at:
+                    await self.gate.wait()
+                nodes = [_node(f"n{it}", managed=_MEGABYTE) for it in range(at, at + 3)]
+                await _send(writer, _list(nodes, token="" if at else "3"))
+            case Bomb.STALL:
+                await _stall(writer)
+            case Bomb.ORDINARY:
+                nodes = list(_ordinary_nodes()[at : at + limit])
+                body = json.dumps(_list(nodes, token=str(at + limit) if at + limit < 50 else "")).encode()
+                await _send_chunks(writer, [body[it : it + _PIECE] for it in range(0, len(body), _PIECE)])
             case Bomb.MISFITS:
                 await _send_bytes(writer, b'{"metadata":{},"items":[' + b"0," * 1_900_000 + b"0]}")
             case Bomb.DEEP:
@@ -143,6 +163,8 @@ class BombServer:
 
     async def _watch(self, writer: asyncio.StreamWriter) -> None:
         match self.bomb:
+            case Bomb.STALL:
+                await _stall(writer)
             case Bomb.LONG_LINE:
                 await _send_chunks(writer, itertools.repeat(b"x" * _PIECE))
             case Bomb.FLOOD:
@@ -157,8 +179,7 @@ class BombServer:
                 lines = (_line("ADDED", _node(f"n{at}", at=at)) for at in itertools.count(2))
                 await _send_chunks(writer, _batches(lines))
             case Bomb.LARGE_ROWS:
-                value = "x" * 1_000_000
-                lines = (_line("ADDED", _node(f"n{at}", at=at, managed=value)) for at in itertools.count(2))
+                lines = (_line("ADDED", _node(f"n{at}", at=at, managed=_MEGABYTE)) for at in itertools.count(2))
                 await _send_chunks(writer, lines)
             case Bomb.UIDS:
                 lines = (
@@ -204,6 +225,29 @@ def _node(name: str, *, at: int = 1, uid: str = "", note: str = "", managed: str
     return {"metadata": {**metadata, "annotations": notes}, "spec": {}, "status": {}}
 
 
+@cache
+def _heavy_page(at: int, limit: int) -> bytes:
+    nodes = [_node(f"n{it}", managed=_MEGABYTE) for it in range(at, min(at + limit, 40))]
+    return json.dumps(_list(nodes, token=str(at + limit) if at + limit < 40 else "")).encode()
+
+
+@cache
+def _ordinary_nodes() -> list[dict[str, Any]]:
+    return [_ordinary_node(f"node-{it:03d}.region-1.example.org") for it in range(50)]
+
+
+def _ordinary_node(name: str) -> dict[str, Any]:
+    node = _node(name, uid="0f8fad5b-d9cb-469f-a165-70867728950e", at=123_456_789)
+    node["metadata"]["labels"] |= {f"topology.example.org/label-{it}": f"value-{it}" for it in range(25)}
+    node["metadata"]["annotations"] |= {f"node.example.org/annotation-{it}": "v" * 60 for it in range(15)}
+    digest = "registry.example.org/team/image@sha256:" + "0" * 64
+    images = [{"names": [digest, f"registry.example.org/team/image:{it}"], "sizeBytes": 1 << 24} for it in range(40)]
+    kinds = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure")
+    conditions = [{"type": it, "status": "False", "reason": "Kubelet", "message": "m" * 60} for it in kinds]
+    node["status"] = {"images": images, "conditions": conditions}
+    return node
+
+
 def _list(nodes: list[dict[str, Any]], *, token: str = "") -> dict[str, Any]:
     return {"kind": "NodeList", "metadata": {"resourceVersion": "1", "continue": token}, "items": nodes}
 
@@ -247,6 +291,11 @@ async def _send_chunks(
     if ends:
         writer.write(b"0\r\n\r\n")
     await writer.drain()
+
+
+async def _stall(writer: asyncio.StreamWriter) -> None:
+    await _send_chunks(writer, [b"x" * _PIECE] * 48, ends=False)
+    await writer.wait_closed()
 
 
 def _head(status: int, encoding: str) -> bytes:

@@ -181,7 +181,7 @@ class ClusterPlan:
                 except Exception as error:  # noqa: BLE001 - raised below, not as part of the group's errors
                     failure = error
                 finally:
-                    await live.clean_up()
+                    await live.clean_up(has_failed=failure is not None)
                     live.end_guests()
                     await _revoked(clients[1], self.rights)
                     for task in running:

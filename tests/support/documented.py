@@ -56,6 +56,8 @@ NOT_RUN: Mapping[str, str] = {
     "haulout oci send-event": _CLOUD,
     "kubectl -n haulout port-forward": _POD,
     "kubectl -n kube-system port-forward": _POD,
+    "kubectl -n haulout logs": _POD,
+    "kubectl -n haulout top pods": "it needs the metrics API",
     "curl localhost:8081": _FORWARDED,
     "curl 'localhost:8081": _FORWARDED,
     "haulout why n2 --from": _FORWARDED,
@@ -72,6 +74,9 @@ NOT_RUN: Mapping[str, str] = {
     "docs/operations/reliability.md: ": "it takes minutes; tests/unit/chaos has its parts",
     "docs/reference/sandbox-scenarios.md: kubectl ": "test_run_with_kubectl.py has the scenario hub",
     "docs/reference/metal3.md: kubectl annotate baremetalhosts": "it needs Metal3; test_metal3.py has the annotation",
+    "docs/operations/alerts.md: kubectl get machine": "it needs OpenShift; test_machine_maintenance.py has the kinds",
+    "docs/operations/alerts.md: kubectl get clusters": "it needs Cluster API; test_hub_page.py has it",
+    "docs/operations/alerts.md: kubectl get baremetalhosts": "it needs Metal3; test_metal3.py has it",
     "docs/reference/esx.md: haulout maintenance-controller": "it needs a vCenter; tests/behaviour/test_esx.py has one",
     "docs/reference/hub.md: haulout run --mode management": "it has no end: tests/cluster/test_hub.py runs it",
 }

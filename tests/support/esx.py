@@ -121,6 +121,7 @@ class Site:
             events=events,
             nodes=nodes,
             own_node=self.own_node,
+            namespace="default",
             history=history,
         )
         self.controllers.append(controller)

@@ -50,7 +50,14 @@ def seeing_to(
         async with asyncio.TaskGroup() as group:
             beside = [group.create_task(it.run()) for it in (events, nodes, *(() if history is None else (history,)))]
             controller = Controller(
-                client, nova=nova, nodes=nodes, events=events, settings=settings, own_node=own_node, history=history
+                client,
+                nova=nova,
+                nodes=nodes,
+                events=events,
+                settings=settings,
+                namespace="default",
+                own_node=own_node,
+                history=history,
             )
             made(controller)
             try:

@@ -14,6 +14,7 @@ from typing import Any
 
 from haulout.app import manifests
 from haulout.app.manifests import Installation
+from haulout.budget.away import RECOVERING
 from haulout.budget.slots import WITHDRAWN
 from haulout.drain import cordon
 from haulout.drain.lifecycle import NodeCondition
@@ -26,7 +27,7 @@ from haulout.maintenance import holding
 from haulout.maintenance import lease as node_lease
 from haulout.maintenance.controller import Controller, Settings
 from haulout.maintenance.holding import DRAIN_TAINT, OWNER_PREFIX, WISHES
-from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, definition
+from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, ConditionType, definition
 from haulout.sandbox.apiserver.rbac import account_user
 from haulout.sandbox.invariants import (
     Converges,
@@ -223,7 +224,7 @@ def is_given_back(cluster: LiveCluster, node: str) -> bool:
     """Tell whether nothing of a maintenance is left on a node."""
     found = cluster.get("nodes", node)
     ours = {f"{it.key}:{it.effect}" for it in WISHES.taints}
-    marked = {cordon.MARK, cordon.BACKUP} & found["metadata"].get("annotations", {}).keys()
+    marked = {cordon.MARK, cordon.BACKUP, RECOVERING} & found["metadata"].get("annotations", {}).keys()
     labelled = EXCLUDE_LABEL in found["metadata"].get("labels", {})
     published = any(condition(found, kind)[0] == "True" for kind in NodeCondition)
     return not (found["spec"].get("unschedulable") or marked or labelled or published or ours & taints(cluster, node))
@@ -306,12 +307,13 @@ def invariants(
         cordon.MARK,
         cordon.BACKUP,
         WITHDRAWN,
+        RECOVERING,
         EXCLUDE_LABEL,
         f"{DRAIN_TAINT.key}:*",
         f"{UNSCHEDULABLE}:*",
         FINALIZER,
         *NodeCondition,
-        *("Leased", "Cordoned", "Failed"),
+        *(f"{PLURAL}/{it}" for it in ConditionType),
     )
     return (
         PodBudgetsKept(),

@@ -14,7 +14,7 @@ from random import Random
 
 from haulout.core.clock import Clock
 from haulout.history import record as records
-from haulout.history.keeper import new
+from haulout.history.document import new
 from haulout.history.record import MAINTENANCE_RECORDS, Content, DrainFacts, Entry
 from haulout.kinds.notice import MAINTENANCE_NOTICES, Kind, MaintenanceNotice, NoticeCondition, definition
 from haulout.kube.cache import Cache, as_is

@@ -10,6 +10,7 @@ COMPARTMENT = "ocid1.compartment.oc1..exampleaaaa"
 SCHEDULED = "com.oraclecloud.computeapi.instancemaintenance"
 BEGUN = f"{SCHEDULED}.begin"
 ENDED = f"{SCHEDULED}.end"
+SAMPLE = "ocid1.instancemaintenanceevent.oc1.phx.unique_ID"
 
 
 def details(**changed: Any) -> dict[str, Any]:
@@ -52,6 +53,38 @@ def envelope(
             "additionalDetails": details(**changed),
         },
         "eventID": "3a0b6f2e-6a3a-4d0e-9f0d-2f1e7c9b1a01",
+        "extensions": {"compartmentId": COMPARTMENT},
+    }
+
+
+def sample(instance: str, *, start: str, kind: str = SCHEDULED) -> dict[str, Any]:
+    """Return the example of the OCI console that ONMH's README has its users send.
+
+    They replace the instance and the start, and nothing else: the time of the event and all identifiers stay.
+    """
+    state = "SUCCESSFUL" if kind == ENDED else "SCHEDULED"
+    return {
+        "eventType": kind,
+        "cloudEventsVersion": "0.1",
+        "eventTypeVersion": "2.0",
+        "source": "ComputeApi",
+        "eventTime": "2023-08-18T12:00:00.000Z",
+        "contentType": "application/json",
+        "data": {
+            "compartmentId": COMPARTMENT,
+            "compartmentName": "example_compartment",
+            "resourceName": "maintenance_name",
+            "resourceId": SAMPLE,
+            "availabilityDomain": "availability_domain",
+            "additionalDetails": details(
+                instanceId=instance,
+                lifecycleState=state,
+                instanceAction="None",
+                timeWindowStart=start,
+                estimatedDuration="P5D",
+            ),
+        },
+        "eventID": "unique_ID",
         "extensions": {"compartmentId": COMPARTMENT},
     }
 

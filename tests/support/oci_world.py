@@ -9,7 +9,7 @@ from random import Random
 
 from haulout.core.clock import Clock
 from haulout.errors import NotFound
-from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Phase, definition
+from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Phase, definition, name_of
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
@@ -88,7 +88,7 @@ class OciWorld:
     async def notice(self, event: str) -> MaintenanceNotice:
         """Return the notice of a maintenance; KeyError while there is none."""
         try:
-            return await self.client.get(MAINTENANCE_NOTICES, f"oci-{event}")
+            return await self.client.get(MAINTENANCE_NOTICES, name_of("oci", event))
         except NotFound:
             raise KeyError(event) from None
 

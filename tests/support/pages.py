@@ -39,6 +39,8 @@ _LOOKS = re.compile(r"(kubectl (-n \S+ )?get|haulout (why|status|top|check|clust
 _HERE = re.compile(r"<<(\w+)")
 _EXPORTED = re.compile(r" (\w+)=")
 _PATIENCE_SECONDS = 60
+# `kubectl delete` waits until namespaces are gone. On a busy machine that takes minutes: this only ends what hangs.
+_COMMAND_TIMEOUT_SECONDS = 300
 _LOOKS_AGAIN_AFTER_SECONDS = 0.5
 
 
@@ -103,7 +105,7 @@ class Shell:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            timeout=_PATIENCE_SECONDS,
+            timeout=_COMMAND_TIMEOUT_SECONDS,
             check=False,
         )
         assert (done.returncode != 0) is fails, f"$ {text}\n{done.stdout}\nended with code {done.returncode}"

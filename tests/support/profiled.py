@@ -23,6 +23,24 @@ from support.outside import FakeOutside
 
 NAMESPACE = ACCOUNT[0]
 
+# Takes a node with the label patch, and gives it back when the label is removed.
+BY_LABEL = """
+intervals: {requeue: 60s}
+instances:
+  check:
+  - {type: hasLabel, name: wanted, config: {key: patch}}
+  trigger:
+  - {type: eviction, name: drain, config: {action: drain}}
+  - {type: eviction, name: uncordon, config: {action: uncordon}}
+profiles:
+- name: os
+  operational:
+    transitions: [{check: wanted, next: maintenance-required}]
+  maintenance-required:
+    transitions: [{check: wanted, trigger: drain, next: in-maintenance}]
+  in-maintenance:
+    transitions: [{check: "!wanted", trigger: uncordon, next: operational}]
+"""
 # Takes a node that is annotated, and gives it back when it is annotated once more.
 BY_ANNOTATIONS = """
 intervals: {requeue: 10m}
@@ -61,9 +79,10 @@ def operating(
     seen: Callable[[Profiles], object] = lambda _: None,
 ) -> Program:
     """Return a program that is the operator, with profiles by a file; `seen` hears of each life of it."""
+    may_lack = not file.exists()
 
     async def program(client: Client) -> None:
-        configured = Configured(file, environ=environ or {}, clock=client.clock)
+        configured = Configured(file, environ=environ or {}, clock=client.clock, may_lack=may_lack)
         profiles = Profiles(configured, outside or FakeOutside())
         seen(profiles)
         settings = OperatorSettings(namespace=NAMESPACE, identity=identity, node=node)

@@ -16,7 +16,9 @@ from typing import Any
 
 from haulout.budget.line import Line
 from haulout.budget.slots import WITHDRAWN
-from haulout.drain import cordon
+from haulout.drain import cordon, workloads
+from haulout.drain.lifecycle import NodeCondition
+from haulout.drain.workloads import Record, Workload
 from haulout.history.keeper import Keeper
 from haulout.kinds.notice import MaintenanceNotice
 from haulout.kube.cache import Cache, as_is
@@ -37,7 +39,6 @@ from haulout.profiles.plugin import (
     Question,
     Sights,
     State,
-    Workload,
 )
 from haulout.profiles.sights import NodeSights
 from haulout.profiles.stepping import Surroundings
@@ -150,6 +151,11 @@ class Seen(Sights):
     def daemon_sets(self) -> Collection[RawObject]:
         """Return none."""
         return ()
+
+    def workloads_on(self, node: str) -> Record:
+        """Return none."""
+        del node
+        return Record()
 
     def evicted_from(self, node: str) -> Collection[Workload]:
         """Return none."""
@@ -283,7 +289,15 @@ def invariants(*operators: str, most: int | str | None = None, ours: tuple[str, 
     """Return what must hold of profiles, whatever happens; no more than `most` nodes are in maintenance."""
     names = set(operators or ("operator",))
     annotations = (cordon.MARK, cordon.BACKUP, WITHDRAWN, begun.ANNOTATION, passed.ANNOTATION, DATA_ANNOTATION)
-    known = (*annotations, STATE_LABEL, "node.kubernetes.io/unschedulable:*", *ours)
+    known = (
+        *annotations,
+        workloads.ANNOTATION,
+        NodeCondition.DRAINING,
+        NodeCondition.DRAINED,
+        STATE_LABEL,
+        "node.kubernetes.io/unschedulable:*",
+        *ours,
+    )
     held: list[Invariant] = [
         OnlyOurCordonsLifted(operator=names, owners=cordon_owners),
         ForeignThingsUntouched(operator=names, ours=known),

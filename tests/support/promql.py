@@ -103,16 +103,22 @@ class Expression:
         left = self._both()
         while self._peek() == "or":
             self._take()
-            left = _or(left, self._both())
+            left = _or(left, *self._matched(self._both))
         return left
 
     def _both(self) -> Callable[[Scrapes, float], Any]:
         left = self._comparison()
-        while self._peek() == "and":
-            self._take()
-            on = self._grouping() if self._peek() == "on" and self._take() else None
-            left = _and(left, self._comparison(), on)
+        while self._peek() in ("and", "unless"):
+            is_wanted = self._take() == "and"
+            left = _and(left, *self._matched(self._comparison), is_wanted=is_wanted)
         return left
+
+    def _matched(
+        self, below: Callable[[], Callable[[Scrapes, float], Any]]
+    ) -> tuple[Callable[[Scrapes, float], Any], list[str] | None]:
+        """Return what is on the right of a set operator, and the labels by which it is matched; None: by all."""
+        on = self._grouping() if self._peek() == "on" and self._take() else None
+        return below(), on
 
     def _comparison(self) -> Callable[[Scrapes, float], Any]:
         left = self._arithmetic(("+", "-"), lambda: self._arithmetic(("*", "/"), self._unary))
@@ -150,8 +156,10 @@ class Expression:
 
     def _call(self, function: str) -> Callable[[Scrapes, float], Any]:
         self._take("(")
-        if function in ("rate", "increase"):
+        if function in ("rate", "increase", "last_over_time"):
             found = self._selector(self._take(), function=function)
+        elif function == "absent":
+            found = _absent(self._either())
         elif function == "topk":
             self._take()
             self._take(",")
@@ -182,7 +190,7 @@ class Expression:
             self._take("}")
         self.names.setdefault(name, set()).update(it[0] for it in matchers)
         window = seconds(self._take()[1:-1]) if self._peek().startswith("[") else None
-        assert (window is None) != bool(function), f"{self.text}: a range is what rate and increase are about"
+        assert (window is None) != bool(function), f"{self.text}: a range is what such functions are about"
         return _selected(name, matchers, window, function)
 
 
@@ -194,7 +202,7 @@ def _selected(
         for labels, values in scrapes.at(name, now, window=window):
             if not all(_matches(dict(labels).get(key, ""), sign, value) for key, sign, value in matchers):
                 continue
-            if not function:
+            if not function or (function == "last_over_time" and values):
                 found[labels] = values[-1]
             elif len(values) > 1:
                 rises = (new - old if new >= old else new for old, new in pairwise(values))
@@ -271,19 +279,33 @@ def _compared(left: Any, right: Any, how: Callable[[float, float], bool]) -> Cal
     return evaluate
 
 
-def _and(left: Any, right: Any, on: list[str] | None) -> Callable[[Scrapes, float], Vector]:
-    def evaluate(scrapes: Scrapes, now: float) -> Vector:
-        def key(labels: Labels) -> Labels:
-            return labels if on is None else frozenset(it for it in labels if it[0] in on)
+def _key(labels: Labels, on: list[str] | None) -> Labels:
+    return labels if on is None else frozenset(it for it in labels if it[0] in on)
 
-        there = {key(labels) for labels in right(scrapes, now)}
-        return {labels: value for labels, value in left(scrapes, now).items() if key(labels) in there}
+
+def _and(left: Any, right: Any, on: list[str] | None, *, is_wanted: bool) -> Callable[[Scrapes, float], Vector]:
+    """Return `and`, or `unless` if what is on the right is not wanted."""
+
+    def evaluate(scrapes: Scrapes, now: float) -> Vector:
+        there = {_key(labels, on) for labels in right(scrapes, now)}
+        return {
+            labels: value for labels, value in left(scrapes, now).items() if (_key(labels, on) in there) == is_wanted
+        }
 
     return evaluate
 
 
-def _or(left: Any, right: Any) -> Callable[[Scrapes, float], Vector]:
-    return lambda scrapes, now: {**right(scrapes, now), **left(scrapes, now)}
+def _or(left: Any, right: Any, on: list[str] | None) -> Callable[[Scrapes, float], Vector]:
+    def evaluate(scrapes: Scrapes, now: float) -> Vector:
+        first: Vector = left(scrapes, now)
+        there = {_key(labels, on) for labels in first}
+        return first | {labels: it for labels, it in right(scrapes, now).items() if _key(labels, on) not in there}
+
+    return evaluate
+
+
+def _absent(inner: Callable[[Scrapes, float], Vector]) -> Callable[[Scrapes, float], Vector]:
+    return lambda scrapes, now: {} if inner(scrapes, now) else {frozenset(): 1.0}
 
 
 def fires(expr: str, scrapes: Scrapes, *, lasts: float = 0) -> bool:

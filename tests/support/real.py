@@ -86,8 +86,11 @@ class RealCluster(LiveCluster):
         for synced in self._synced.values():
             await synced.wait()
 
-    async def clean_up(self) -> None:
-        """Leave nothing behind but empty namespaces, whose end takes long and which the next test can use."""
+    async def clean_up(self, *, has_failed: bool = False) -> None:
+        """Leave nothing behind but empty namespaces, whose end takes long and which the next test can use.
+
+        After a failure no operator may be left that removes finalizers, so they are removed here.
+        """
         for name in self.kubelets.names:
             self.kubelets.revive(name)  # or its pods would stay for ever
         for resource, obj in reversed(self.created):
@@ -95,10 +98,12 @@ class RealCluster(LiveCluster):
                 await self.me.delete(resource, obj["metadata"]["name"], namespace=obj["metadata"].get("namespace"))
         await self.eventually(lambda: sorted(self.all("pods")), becomes=[])
         for plural in self._custom:  # those of them that wait for their finalizers, while the operator still runs
-            for obj in list(self.all(plural).values()):  # the operator makes some by itself
+            for name, obj in list(self.all(plural).items()):  # the operator makes some by itself
                 namespace = obj["metadata"].get("namespace")
                 with suppress(NotFound):
                     await self.me.delete(RESOURCES[plural], obj["metadata"]["name"], namespace=namespace)
+                    if has_failed:
+                        await self.change(plural, name, metadata={"finalizers": None})
             await self.eventually(partial(self._are_gone, plural))
         for name in self.kubelets.names:
             await self.kubelets.remove(name)

@@ -141,6 +141,12 @@ def is_cordoned(town: Town, name: str) -> bool:
     return bool(town.api.get("nodes", name)["spec"].get("unschedulable"))
 
 
+def says_drained(town: Town, name: str) -> bool:
+    """Tell whether the conditions of a node say that it is drained."""
+    found = town.api.get("nodes", name).get("status", {}).get("conditions", ())
+    return any(it["type"] == "Drained" and it["status"] == "True" for it in found)
+
+
 def told(town: Town, name: str) -> dict[str, str]:
     """Return what events say about an object, by their reasons."""
     found = [it for it in town.api.objects("events") if _about(it).get("name") == name]

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from haulout.drain.workloads import Record, Workload
 from haulout.errors import OutsideError
 from haulout.kinds.notice import MaintenanceNotice
 from haulout.kube.objects import Lease, Node, RawObject
@@ -27,7 +28,6 @@ from haulout.profiles.plugin import (
     Scene,
     Sights,
     State,
-    Workload,
 )
 from haulout.profiles.smtp import Envelope
 
@@ -142,6 +142,11 @@ class Cluster(Sights):
     def daemon_sets(self) -> Collection[RawObject]:
         """Return all DaemonSets."""
         return self._daemon_sets
+
+    def workloads_on(self, node: str) -> Record:
+        """Return none."""
+        del node
+        return Record()
 
     def evicted_from(self, node: str) -> Collection[Workload]:
         """Return whose pods were evicted."""

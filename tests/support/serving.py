@@ -19,6 +19,7 @@ from haulout.core.clock import RealClock
 from haulout.kube.objects import RawObject
 from haulout.sandbox.apiserver import ApiServer
 from haulout.sandbox.apiserver.builtin_kinds import ALL
+from support import event_loops
 from support.builders import a_namespace
 from support.kubectl import served
 from support.pages import Shell
@@ -43,7 +44,7 @@ def aside(serve: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
         for _ in range(_TURNS):
             await RealClock().sleep(timedelta())  # connections close in the turns of the loop that follow
 
-    thread = threading.Thread(target=lambda: asyncio.run(run()))
+    thread = threading.Thread(target=lambda: event_loops.run(run()))
     thread.start()
     it, loop, enough = found.result(_PATIENCE_SECONDS)
     try:

@@ -27,6 +27,7 @@ class SmtpServer:
 
     tls: ssl.SSLContext | None = None
     offers_login: bool = False
+    logins: str = "PLAIN LOGIN"
     replies: dict[str, bytes] = field(default_factory=dict)
     taken: list[Taken] = field(default_factory=list)
     heard: list[str] = field(default_factory=list)
@@ -51,6 +52,7 @@ class _Session:
         self._reader = reader
         self._writer = writer
         self._taken = Taken("", [], b"", over_tls=False)
+        self._challenged = False
 
     async def hear(self) -> bool:
         """Hear one command and answer it; return whether to go on."""
@@ -58,11 +60,16 @@ class _Session:
         if not line:
             return False
         self._server.heard.append(line)
+        if self._challenged:
+            self._challenged = False
+            self._taken.login += " " + base64.b64decode(line).decode()
+            self._writer.write(b"235 welcome\r\n")
+            return True
         word = line.split(" ")[0].upper()
         reply = self._server.replies.get(word)
         self._writer.write(self._usual(word, line) if reply is None else reply)
         await self._writer.drain()
-        if word == "STARTTLS" and reply is None and self._server.tls:
+        if word == "STARTTLS" and self._server.tls:
             await self._writer.start_tls(self._server.tls)
             self._taken.over_tls = True
         if word == "DATA" and reply is None:
@@ -76,8 +83,7 @@ class _Session:
             case "STARTTLS":
                 return b"220 go ahead\r\n"
             case "AUTH":
-                self._taken.login = base64.b64decode(line.split(" ")[2]).decode()
-                return b"235 welcome\r\n"
+                return self._log_in(line.split(" "))
             case "MAIL":
                 self._taken.sender = line.split(":", 1)[1]
             case "RCPT":
@@ -88,10 +94,18 @@ class _Session:
                 return b"221 bye\r\n"
         return b"250 fine\r\n"
 
+    def _log_in(self, words: list[str]) -> bytes:
+        self._taken.login = words[1]
+        if words[1] == "PLAIN":
+            self._taken.login = base64.b64decode(words[2]).decode()
+            return b"235 welcome\r\n"
+        self._challenged = True
+        return b"334 %s\r\n" % base64.b64encode(b"challenge")
+
     def _offers(self) -> bytes:
         offers = ["post.test", "8BITMIME"]
         offers += ["STARTTLS"] if self._server.tls and not self._taken.over_tls else []
-        offers += ["AUTH PLAIN LOGIN"] if self._server.offers_login else []
+        offers += [f"AUTH {self._server.logins}"] if self._server.offers_login else []
         *first, last = offers
         return b"".join(f"250-{it}\r\n".encode() for it in first) + f"250 {last}\r\n".encode()
 
@@ -123,6 +137,8 @@ async def serving(handler: Handler, *, tls: ssl.SSLContext | None = None) -> Asy
         yield f"{host}:{port}"
     finally:
         server.close()
+        if tasks:
+            await asyncio.wait({*filter(None, tasks)}, timeout=1)  # the client closes its side first
         for writer in writers:
             writer.transport.abort()
         await asyncio.gather(*filter(None, tasks))

@@ -94,7 +94,8 @@ class Around:
         self.api = ApiServer(clock, random=Random("around"))
         self.clock = clock
         self.outside = outside or FakeOutside()
-        self.spy = Spy(self.api.transport("haulout"))
+        self.line = self.api.transport("haulout")
+        self.spy = Spy(self.line)
         self.client = Client(self.spy, clock=clock, random=Random(1))
         self.events = EventRecorder(self.client, instance="haulout", controller="maintenance")
         self.teller = Teller(self.events, clock=clock)

@@ -1,0 +1,55 @@
+"""The alerts, as Prometheus itself reads and evaluates them: promtool tries the rules of all packages.
+
+It is here as `make test-cluster` may build programs. tests/unit/app/test_metrics_story.py tries the alerts without it.
+"""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+import yaml
+
+from controlplane import promtool
+from haulout.app.telemetry.written import ALERTS as RULES
+from support.alert_cases import FIRE, GONE, QUIET, Case, document
+from support.helm import REPOSITORY, one, template
+
+ALL = (*FIRE, *GONE)
+
+
+@pytest.fixture(scope="module")
+def program() -> Path:
+    return promtool.find()
+
+
+def try_out(program: Path, folder: Path, cases: tuple[Case, ...], rules: Path = REPOSITORY / RULES) -> None:
+    """Have promtool run tests."""
+    file = folder / "tests.yaml"
+    file.write_text(yaml.safe_dump(document(cases, rules)))
+    done = subprocess.run([program, "test", "rules", file], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("case", ALL, ids=lambda it: f"{it.name} {'fires' if it.labels is not None else 'is quiet'}")
+def test_an_alert_fires_when_it_should_and_tells_people_what_it_says(case: Case, program: Path, tmp_path: Path) -> None:
+    try_out(program, tmp_path, (case,))
+
+
+def test_no_alert_fires_while_all_is_well(program: Path, tmp_path: Path) -> None:
+    try_out(program, tmp_path, QUIET)
+
+
+def test_prometheus_finds_nothing_wrong_with_the_rules_of_any_package(program: Path, tmp_path: Path) -> None:
+    monitoring = REPOSITORY / "deploy" / "kustomize" / "components" / "monitoring" / "monitoring.yaml"
+    values = {"metrics": {"prometheusRule": {"enabled": True}}}
+    packages = {
+        "chart": one("PrometheusRule", template(values))["spec"],
+        "kustomize": one("PrometheusRule", yaml.safe_load_all(monitoring.read_text()))["spec"],
+        "file": yaml.safe_load((REPOSITORY / RULES).read_text()),
+    }
+    for name, rules in packages.items():
+        assert rules == packages["file"], name
+        file = tmp_path / f"{name}.yaml"
+        file.write_text(yaml.safe_dump(rules))
+        done = subprocess.run([program, "check", "rules", file], capture_output=True, text=True, check=False)
+        assert (done.returncode, "SUCCESS" in done.stdout) == (0, True), done.stdout + done.stderr
