@@ -22,7 +22,7 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_REQUIRE_VIRTUALENV=0
 RUN python -m venv --without-pip /opt/haulout
 COPY requirements/run.txt requirements/aws.txt requirements/oci.txt requirements/openstack.txt requirements/vsphere.txt \
         /requirements/
-COPY deploy/container/sbom.py /opt/haulout/sbom.py
+COPY tools/sbom.py /opt/haulout/sbom.py
 
 FROM packages AS base-packages
 RUN python -m pip --python /opt/haulout/bin/python install --require-hashes --only-binary :all: -r /requirements/run.txt

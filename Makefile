@@ -34,12 +34,12 @@ endif
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 OFFLINE := { echo "make: the packages of requirements/*.txt cannot be installed; is the package index reachable?" >&2; exit 1; }
 
-$(STAMP): requirements/dev.txt pyproject.toml
+$(STAMP): requirements/dev.txt pyproject.toml sandbox/pyproject.toml
 	@[ -n "$(PYTHON)" ] && $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { echo "make: Haulout needs Python 3.11 or newer; install it, or name it: make PYTHON=/path/to/python3" >&2; exit 1; }
 	@$(BIN)/python -c 'import sys, pip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV) || { rm -rf $(VENV); echo "make: $(PYTHON) cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 	@echo "Installing into $(VENV) ..."
 	@$(PIP) --require-hashes -r requirements/dev.txt || $(OFFLINE)
-	@$(PIP) --no-deps --no-build-isolation --editable .
+	@$(PIP) --no-deps --no-build-isolation --editable . --editable sandbox
 	@touch $@
 
 $(BENCH_STAMP): $(STAMP) requirements/bench.txt
@@ -71,19 +71,19 @@ format: install ## put the code into shape
 	$(BIN)/ruff format .
 
 reference: install ## the reference pages, alerts and Grafana dashboard that are made from the code
-	$(BIN)/python -m haulout.profiles.reference docs/reference
-	$(BIN)/python -m haulout.web.api.reference docs/reference
-	$(BIN)/python -m haulout.app.telemetry.written .
-	$(BIN)/python -m haulout.app.reference docs/reference/resources
-	$(BIN)/python -m haulout.cli.reference docs/reference
-	$(BIN)/python -m haulout.app.packaging.pages .
-	@cd deploy && ../$(BIN)/python -m docsite.figures
+	$(BIN)/python -m tools.reference.plugins docs/reference
+	$(BIN)/python -m tools.reference.http_api docs/reference
+	$(BIN)/python -m tools.metrics.files .
+	$(BIN)/python -m tools.reference.resources docs/reference/resources
+	$(BIN)/python -m tools.reference.commands docs/reference
+	$(BIN)/python -m tools.reference.image_versions .
+	$(BIN)/python -m tools.docsite.figures
 
 docs: reference ## the documentation as a site, in site/: open site/index.html
-	@cd deploy && ../$(BIN)/python -m docsite ../site
+	$(BIN)/python -m tools.docsite site
 
 packages: install ## the Helm chart, kustomization, manifests and OLM bundle in deploy/, which are made from the code
-	$(BIN)/python -m haulout.app.packaging deploy
+	$(BIN)/python -m tools.packages deploy
 
 # Compiled once for all workers and for the programs that tests start, also where Python is told to keep nothing.
 test: export PYTHONDONTWRITEBYTECODE :=

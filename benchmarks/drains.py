@@ -23,8 +23,8 @@ from haulout.kube.network.http import HttpTransport
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import DEFINITIONS, NAMESPACES, PODS
 from haulout.maintenance.resource import NODE_MAINTENANCES, Phase, definition
-from haulout.sandbox.nodes import Delays, Kubelets, Machine, View
-from haulout.sandbox.nodes.view import PodView
+from haulout_sandbox.nodes import Delays, Kubelets, Machine, View
+from haulout_sandbox.nodes.view import PodView
 from operated import Numbers, Operator, operator
 from real import control_plane
 from report import MEGABYTES, MILLISECONDS, SECONDS, Judge, Section, Unit

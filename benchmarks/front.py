@@ -12,8 +12,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from haulout.core.clock import RealClock
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.front import Front
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.front import Front
 from tasks import LEASE
 
 TOKEN = "secret"  # noqa: S105 - of a server that lives for seconds, on loopback

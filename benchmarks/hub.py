@@ -44,7 +44,7 @@ from haulout.kube.network.http import HttpTransport
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import DEFINITIONS, NODES, SECRETS
-from haulout.sandbox.clusterapi.objects import definitions
+from haulout_sandbox.clusterapi.objects import definitions
 from operated import ENVIRONMENT
 from real import control_plane
 from report import MEGABYTES, MILLISECONDS, SECONDS, SHARE, Judge, Section

@@ -35,9 +35,9 @@ from haulout.notices.sources.aws.settings import Settings
 from haulout.notices.sources.aws.source import AwsSource
 from haulout.notices.sources.oci.consumer import Place
 from haulout.notices.sources.oci.source import OciSource
-from haulout.sandbox.clouds.aws import AwsCloud
-from haulout.sandbox.clouds.oci import OciCloud
-from haulout.sandbox.clouds.oci.cloud import StreamCalls
+from haulout_sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.oci import OciCloud
+from haulout_sandbox.clouds.oci.cloud import StreamCalls
 from operated import operator
 from real import control_plane
 from report import MEGABYTES, MILLISECONDS, RATE, SECONDS, Judge, Section

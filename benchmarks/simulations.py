@@ -9,7 +9,7 @@ from datetime import timedelta
 
 from gauges import Stopwatch, peak_memory
 from haulout.core.clock import RealClock
-from haulout.core.virtual import VirtualClock, run_virtual
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
 from story import Size, Story
 
 Numbers = dict[str, float]

@@ -14,10 +14,10 @@ from haulout.core.clock import Clock
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NAMESPACES
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.controllers.objects import BUDGETS, DAEMON_SETS, DEPLOYMENTS
-from haulout.sandbox.nodes import Machine
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.controllers.objects import BUDGETS, DAEMON_SETS, DEPLOYMENTS
+from haulout_sandbox.nodes import Machine
 
 SHOP = "shop"
 _RESTARTED_AT = "kubectl.kubernetes.io/restartedAt"

@@ -21,8 +21,8 @@ from hypothesis import HealthCheck, settings
 from controlplane import AssetsMissing, ControlPlane, find
 from haulout.core.clock import Clock, RealClock
 from haulout.core.garbage import HARDLY_EVER
-from haulout.core.virtual import VirtualClock, VirtualLoop
-from haulout.sandbox import crashes
+from haulout_sandbox.event_loops.virtual import VirtualClock, VirtualLoop
+from support import crashes
 from support.event_loops import ConnectionClosingLoop
 from support.longest import longest_first
 from support.upheld import Upheld

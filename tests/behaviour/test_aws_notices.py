@@ -22,8 +22,8 @@ from haulout.notices.sources.aws.metadata_source import AwsMetadataSource
 from haulout.notices.sources.aws.readings import METADATA
 from haulout.notices.sources.aws.settings import Settings
 from haulout.notices.sources.aws.source import AwsSource
-from haulout.sandbox.clouds.aws import AwsCloud
-from haulout.sandbox.clouds.aws.instances import address_of
+from haulout_sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.aws.instances import address_of
 from support import aws_messages as aws
 from support.backends import Cluster
 from support.builders import a_node

@@ -14,11 +14,11 @@ from haulout.esx.settings import Access
 from haulout.esx.vcenter import Connect, VCenter
 from haulout.kube import access
 from haulout.kube.network.certificates import Authority
-from haulout.sandbox.clouds.vsphere.cloud import ON, POWER_OFF
-from haulout.sandbox.clouds.vsphere.front import serving
+from haulout_sandbox.clouds.vsphere.cloud import ON, POWER_OFF
 from support.clusters import ACCOUNT, ClusterPlan, Plans
 from support.esx import SETTINGS, Site, site_of, with_nodes
 from support.permitting import unused
+from support.vsphere.front import serving
 
 HERE = "127.0.0.1"
 SECOND = timedelta(seconds=1)

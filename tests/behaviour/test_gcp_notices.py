@@ -20,7 +20,7 @@ from haulout.notices.sources.gcp.metadata import GcpMetadataSource
 from haulout.notices.sources.gcp.settings import Settings
 from haulout.notices.sources.gcp.source import GcpComputeSource
 from haulout.notices.sources.gcp.tokens import FromMetadata, Tokens
-from haulout.sandbox.clouds.gcp import GcpCloud
+from haulout_sandbox.clouds.gcp import GcpCloud
 from support.backends import Cluster
 from support.builders import a_node
 from support.defining import define

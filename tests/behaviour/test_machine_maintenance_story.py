@@ -17,13 +17,13 @@ from haulout.kube.client import Client
 from haulout.kube.objects import Node
 from haulout.notices.sources.aws.settings import Settings
 from haulout.notices.sources.aws.source import AwsSource
-from haulout.sandbox.clouds.aws import AwsCloud
-from haulout.sandbox.processes import Program
+from haulout_sandbox.clouds.aws import AwsCloud
 from support.builders import a_budget, a_deployment
 from support.clusters import ACCOUNT, Plans
 from support.live import LiveCluster
 from support.maintaining import maintained
 from support.openshift import PATIENCE, instance_of, machine_api, machines, node_of, openshift, ready, with_machine_set
+from support.processes import Program
 from support.replacing import LONG, PLURAL, flag, phase
 
 DAY, SOON = timedelta(days=1), timedelta(seconds=2)

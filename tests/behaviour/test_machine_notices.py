@@ -14,8 +14,8 @@ from haulout.kinds.notice import Stage
 from haulout.kinds.openshift import MACHINE_NAMESPACE
 from haulout.machines.records import CODES, LIKE_MMO
 from haulout.machines.timing import Terms
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.openshift import Paces, a_machine_set
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.openshift import Paces, a_machine_set
 from support.clusters import Plans
 from support.openshift import (
     PATIENCE,

@@ -16,7 +16,7 @@ from haulout.kube.client import Client
 from haulout.kube.events import SERIES_PAUSE
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import Resource
-from haulout.sandbox.apiserver import User
+from haulout_sandbox.apiserver import User
 from support.backends import Cluster
 from support.bare_metal import FOREIGN, HOST, MACHINES, NODE, Yard, a_host, a_machine, a_yard, roles
 from support.live import put_up

@@ -12,9 +12,9 @@ from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import Resource
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import User
 from haulout.web.callers import Callers, Verdict, permissions
 from haulout.web.guarded import PATH, READER_ROLE
+from haulout_sandbox.apiserver import User
 from support.backends import Cluster
 
 ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True, model=RawObject)

@@ -10,7 +10,7 @@ from haulout.errors import Conflict
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
-from haulout.sandbox.nodes import Delays
+from haulout_sandbox.nodes import Delays
 from support.builders import a_pod
 from support.clusters import Plans
 from support.looking import condition, is_leaving

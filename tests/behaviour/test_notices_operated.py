@@ -15,14 +15,14 @@ from haulout.kube.patches import merge_patch
 from haulout.kube.timestamps import micro_time
 from haulout.notices.permissions import permissions
 from haulout.notices.sources.aws import access as aws
-from haulout.sandbox.openshift import INFRASTRUCTURES, an_infrastructure
-from haulout.sandbox.processes import Program
+from haulout_sandbox.openshift import INFRASTRUCTURES, an_infrastructure
 from support.clusters import ACCOUNT, Plans
 from support.listening import Cloud, a_notice, listening_to
 from support.live import LiveCluster
 from support.maintaining import entitled
 from support.openshift import openshift
 from support.permitting import unused
+from support.processes import Program
 from support.profiled import NAMESPACE
 from support.recorded import recorded
 

@@ -11,7 +11,7 @@ from haulout.kube.client import Client
 from haulout.notices.inbox import Inbox
 from haulout.notices.sources.oci.consumer import Place
 from haulout.notices.sources.oci.source import OciSource
-from haulout.sandbox.clouds.oci import OciCloud
+from haulout_sandbox.clouds.oci import OciCloud
 from support.backends import Cluster
 from support.defining import define
 from support.eventually import eventually

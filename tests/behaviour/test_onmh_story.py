@@ -29,9 +29,9 @@ from haulout.notices.sources.oci.consumer import Place
 from haulout.notices.sources.oci.handler import CRON_JOBS
 from haulout.notices.sources.oci.settings import Auth, OciSettings
 from haulout.notices.sources.oci.source import OciSource
-from haulout.sandbox.clouds.oci import OciCloud
-from haulout.sandbox.clouds.oci.cloud import STREAM
-from haulout.sandbox.clouds.oci.front import serving
+from haulout_sandbox.clouds.oci import OciCloud
+from haulout_sandbox.clouds.oci.cloud import STREAM
+from haulout_sandbox.clouds.oci.front import serving
 from support.clusters import Plans
 from support.live import LiveCluster, SandboxCluster
 from support.looking import condition

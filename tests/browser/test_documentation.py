@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from browser.conftest import Pages, Theme, Width
-from docsite.building import build
+from tools.docsite.building import build
 
 ROOT = Path(__file__).parents[2]
 

@@ -37,9 +37,9 @@ from haulout.notices.controller import Controller
 from haulout.notices.sources.aws.readings import GROUP, HOOK, METADATA, Family
 from haulout.notices.sources.fetching import over_http
 from haulout.notices.surplus import MAX_PER_NODE
-from haulout.sandbox.clouds.answering import answering
-from haulout.sandbox.clouds.aws import AwsCloud, metadata_front
-from haulout.sandbox.clouds.azure import AzureCloud, front
+from haulout_sandbox.clouds.answering import answering
+from haulout_sandbox.clouds.aws import AwsCloud, metadata_front
+from haulout_sandbox.clouds.azure import AzureCloud, front
 from support.eventually import eventually
 
 pytestmark = pytest.mark.real_time

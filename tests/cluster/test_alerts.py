@@ -10,9 +10,9 @@ import pytest
 import yaml
 
 from controlplane import promtool
-from haulout.app.telemetry.written import ALERTS as RULES
 from support.alert_cases import FIRE, GONE, QUIET, Case, document
 from support.helm import REPOSITORY, one, template
+from tools.metrics.files import ALERTS as RULES
 
 ALL = (*FIRE, *GONE)
 

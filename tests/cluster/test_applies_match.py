@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from controlplane import Answer, ControlPlane
-from haulout.sandbox.apiserver.apply import APPLY_PATCH, apply, track
-from haulout.sandbox.apiserver.kinds import JsonObject, Kind
-from haulout.sandbox.apiserver.shapes import Shape, from_schema
-from haulout.sandbox.apiserver.status import Refused
+from haulout_sandbox.apiserver.apply import APPLY_PATCH, apply, track
+from haulout_sandbox.apiserver.kinds import JsonObject, Kind
+from haulout_sandbox.apiserver.shapes import Shape, from_schema
+from haulout_sandbox.apiserver.status import Refused
 from support.matching import (
     CONFIG_MAP,
     DEPLOYMENT,

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from controlplane import ControlPlane
-from haulout.sandbox.apiserver import ApiServer, User
+from haulout_sandbox.apiserver import ApiServer, User
 from support.raw_http import RawClient, Said
 from support.sites import a_listening_sandbox
 

@@ -8,10 +8,10 @@ import pytest_asyncio
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
 from haulout.kinds.clusterapi import GROUP, VERSIONS, ClusterKey
-from haulout.sandbox import clusterapi, metal3
-from haulout.sandbox.apiserver import ApiServer, JsonObject
-from haulout.sandbox.clusterapi import a_cluster, a_machine_deployment
-from haulout.sandbox.metal3 import a_host
+from haulout_sandbox import clusterapi, metal3
+from haulout_sandbox.apiserver import ApiServer, JsonObject
+from haulout_sandbox.clusterapi import a_cluster, a_machine_deployment
+from haulout_sandbox.metal3 import a_host
 from support.replay import (
     APPLY,
     MERGE_PATCH,

@@ -10,8 +10,8 @@ import pytest
 
 from haulout.core.clock import RealClock
 from haulout.kube.objects import RawObject
-from haulout.sandbox.clouds.aws import AwsCloud
-from haulout.sandbox.clouds.aws.front import serving
+from haulout_sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.aws.front import serving
 from support.builders import a_node, a_workload
 from support.pages import Reader, Shell
 from support.serving import HOST, answering, create

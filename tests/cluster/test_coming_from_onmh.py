@@ -12,9 +12,9 @@ import pytest
 
 from haulout.core.clock import RealClock
 from haulout.kube.objects import RawObject
-from haulout.sandbox.clouds.oci import OciCloud
-from haulout.sandbox.clouds.oci.cloud import STREAM
-from haulout.sandbox.clouds.oci.front import serving
+from haulout_sandbox.clouds.oci import OciCloud
+from haulout_sandbox.clouds.oci.cloud import STREAM
+from haulout_sandbox.clouds.oci.front import serving
 from support.builders import a_namespace, a_node, a_workload
 from support.oci_session import a_config_file
 from support.onmh import HOME, a_scheduled_drain

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from controlplane import Answer, ControlPlane
-from haulout.sandbox.apiserver import JsonObject, crd_openapi, crds, status, unknown_fields
-from haulout.sandbox.apiserver.crds import Served
+from haulout_sandbox.apiserver import JsonObject, crd_openapi, crds, status, unknown_fields
+from haulout_sandbox.apiserver.crds import Served
 from support.definitions import ALL, STRING, a_definition, a_rule, an_object, schema_of, with_rules
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"

@@ -11,7 +11,7 @@ import pytest_asyncio
 
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.definitions import INTEGER, STRING, a_definition, an_object
 from support.kubectl import Kubectl, served
 

@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
-from haulout.sandbox.apiserver import ApiServer, JsonObject
+from haulout_sandbox.apiserver import ApiServer, JsonObject
 from support.definitions import INTEGER, STRING, a_definition, a_rule, an_object, with_rules
 from support.replay import (
     APPLY,

@@ -9,11 +9,11 @@ import msgspec
 import pytest
 
 from controlplane import ControlPlane
-from haulout.core.virtual import VirtualClock
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.apiserver.builtin_kinds import ALL
-from haulout.sandbox.apiserver.kinds import KINDS, JsonObject, Kind
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver.builtin_kinds import ALL
+from haulout_sandbox.apiserver.kinds import KINDS, JsonObject, Kind
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support import samples
 
 Ask = Callable[[str, str, Any], tuple[int, Any]]

@@ -26,10 +26,10 @@ from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import PODS
-from haulout.sandbox.apiserver.lifecycle_kinds import definitions
-from haulout.sandbox.controllers import EVICTION_COORDINATION, Controllers, EvictionRequests
-from haulout.sandbox.controllers.served import DEFINITIONS
-from haulout.sandbox.nodes import Delays, Kubelets, Machine, View
+from haulout_sandbox.apiserver.lifecycle_kinds import definitions
+from haulout_sandbox.controllers import EVICTION_COORDINATION, Controllers, EvictionRequests
+from haulout_sandbox.controllers.served import DEFINITIONS
+from haulout_sandbox.nodes import Delays, Kubelets, Machine, View
 from support.eventually import eventually
 
 pytestmark = pytest.mark.real_time

@@ -26,9 +26,9 @@ from haulout.kube.client import Client
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.resources import LEASES, NODES, PODS
-from haulout.sandbox.clouds.answering import answering
-from haulout.sandbox.clouds.aws import AwsCloud
-from haulout.sandbox.clouds.aws.front import serving as serving_aws
+from haulout_sandbox.clouds.answering import answering
+from haulout_sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.aws.front import serving as serving_aws
 from support.builders import a_node, a_pod
 from support.eventually import eventually
 from support.kills import CONFIGURATION, QUEUE, SHOP, Story, judged

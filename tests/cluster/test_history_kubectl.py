@@ -10,7 +10,7 @@ import pytest
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
 from haulout.history.record import NODE_DELETED, definition
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.kubectl import Kubectl, served
 
 pytestmark = pytest.mark.real_time

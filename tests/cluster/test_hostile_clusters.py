@@ -17,8 +17,8 @@ from controlplane import free_port
 from haulout.core.clock import RealClock
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import SECRETS
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.front import Front
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.front import Front
 from support.bombs import Bomb, BombServer, bomb_server, gzip_bomb
 from support.certificates import Authority
 from support.hubs import Side, World, kubeconfig

@@ -9,7 +9,7 @@ from urllib.parse import quote
 import pytest
 
 from controlplane import ControlPlane
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.raw_http import RawClient
 from support.sites import a_listening_sandbox
 

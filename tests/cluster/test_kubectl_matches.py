@@ -22,8 +22,8 @@ from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.nodes import Delays, Kubelets, Machine, Span, View
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.nodes import Delays, Kubelets, Machine, Span, View
 from support.kubectl import Kubectl, Said, served
 
 pytestmark = pytest.mark.real_time

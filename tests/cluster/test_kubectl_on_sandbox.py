@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.apiserver.builtin_kinds import ALL
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver.builtin_kinds import ALL
 from support.builders import a_node, a_pod
 from support.kubectl import Kubectl, served
 

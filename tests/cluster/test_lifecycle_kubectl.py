@@ -8,8 +8,8 @@ import pytest_asyncio
 
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.nodes import Delays, Machine
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.nodes import Delays, Machine
 from support.kubectl import Kubectl, served
 
 pytestmark = pytest.mark.real_time

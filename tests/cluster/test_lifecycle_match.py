@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
-from haulout.sandbox.apiserver import ApiServer, JsonObject
+from haulout_sandbox.apiserver import ApiServer, JsonObject
 from support.replay import APPLY, JSON_PATCH, MERGE_PATCH, STRATEGIC, TABLE, RealServer, SandboxServer, Step, answered
 
 pytestmark = pytest.mark.real_time

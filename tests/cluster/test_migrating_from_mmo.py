@@ -16,7 +16,7 @@ from controlplane import ControlPlane, find
 from haulout.core.clock import Clock
 from haulout.kinds.machinemaintenance import MACHINE_MAINTENANCES, NAMESPACE
 from haulout.kube.objects import RawObject
-from haulout.sandbox.openshift import definitions
+from haulout_sandbox.openshift import definitions
 from support.clusters import ClusterPlan, a_cluster
 from support.kubectl import served
 from support.live import LiveCluster

@@ -10,10 +10,10 @@ import pytest
 
 from controlplane import ControlPlane
 from controlplane.shapes import shapes, written
-from haulout.sandbox import apiserver
-from haulout.sandbox.apiserver.kinds import JsonObject, Kind
-from haulout.sandbox.apiserver.status import Refused
-from haulout.sandbox.apiserver.strategic import STRATEGIC_MERGE_PATCH, strategic_merge
+from haulout_sandbox import apiserver
+from haulout_sandbox.apiserver.kinds import JsonObject, Kind
+from haulout_sandbox.apiserver.status import Refused
+from haulout_sandbox.apiserver.strategic import STRATEGIC_MERGE_PATCH, strategic_merge
 from support.matching import (
     CONFIG_MAP,
     DEPLOYMENT,

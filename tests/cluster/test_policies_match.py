@@ -10,7 +10,7 @@ import pytest
 
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
-from haulout.sandbox.apiserver import JsonObject
+from haulout_sandbox.apiserver import JsonObject
 from support.asking import MERGE_PATCH, ask
 from support.eventually import eventually
 from support.sides import MAPS, REGISTRATIONS, Side, both, differences

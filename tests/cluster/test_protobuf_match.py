@@ -12,10 +12,10 @@ from urllib.parse import urlsplit
 import pytest
 
 from controlplane import ControlPlane
-from haulout.sandbox.apiserver.bodies import from_request
-from haulout.sandbox.apiserver.kinds import JsonObject
-from haulout.sandbox.apiserver.protobuf import MAGIC, MEDIA_TYPE, decode
-from haulout.sandbox.apiserver.status import Refused
+from haulout_sandbox.apiserver.bodies import from_request
+from haulout_sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.protobuf import MAGIC, MEDIA_TYPE, decode
+from haulout_sandbox.apiserver.status import Refused
 
 JSON = "application/json"
 RECORDED = json.loads((Path(__file__).parents[1] / "unit" / "data" / "protobuf_bodies.json").read_text())

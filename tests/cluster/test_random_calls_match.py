@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
 
 pytestmark = pytest.mark.real_time
 

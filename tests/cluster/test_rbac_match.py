@@ -10,10 +10,10 @@ import pytest
 
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
-from haulout.sandbox.apiserver import reviews
-from haulout.sandbox.apiserver.escalation import escalation_problem
-from haulout.sandbox.apiserver.kinds import JsonObject
-from haulout.sandbox.apiserver.rbac import (
+from haulout_sandbox.apiserver import reviews
+from haulout_sandbox.apiserver.escalation import escalation_problem
+from haulout_sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.rbac import (
     AUTHENTICATED,
     Attributes,
     Policy,
@@ -23,9 +23,9 @@ from haulout.sandbox.apiserver.rbac import (
     forbidden,
     request_attributes,
 )
-from haulout.sandbox.apiserver.rbac_defaults import default_cluster_role_bindings, default_cluster_roles
-from haulout.sandbox.apiserver.status import Refused
-from haulout.sandbox.apiserver.tokens import ISSUER, Tokens, issue
+from haulout_sandbox.apiserver.rbac_defaults import default_cluster_role_bindings, default_cluster_roles
+from haulout_sandbox.apiserver.status import Refused
+from haulout_sandbox.apiserver.tokens import ISSUER, Tokens, issue
 from support.asker import Asker
 
 RBAC = "/apis/rbac.authorization.k8s.io/v1"

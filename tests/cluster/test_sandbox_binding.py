@@ -8,9 +8,9 @@ import msgspec
 
 from controlplane import ControlPlane
 from haulout.core.quantity import Quantity, parse
-from haulout.core.virtual import VirtualClock
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.event_loops.virtual import VirtualClock
 
 Ask = Callable[[str, str, Any], tuple[int, Any]]
 ZONE = {"topology.kubernetes.io/zone": "z1", "topology.kubernetes.io/region": "r1", "other": "label"}

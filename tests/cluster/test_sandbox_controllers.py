@@ -23,8 +23,8 @@ from haulout.kube.network.http import HttpTransport
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import Resource
-from haulout.sandbox.controllers import ALL, Caches, Controllers
-from haulout.sandbox.controllers.objects import (
+from haulout_sandbox.controllers import ALL, Caches, Controllers
+from haulout_sandbox.controllers.objects import (
     BUDGETS,
     DAEMON_SETS,
     DEPLOYMENTS,

@@ -16,7 +16,7 @@ from haulout.kube.client import Client
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.objects import Taint
-from haulout.sandbox.nodes import Delays, Kubelets, Machine, NodeLifecycle, Scheduler, Span, View
+from haulout_sandbox.nodes import Delays, Kubelets, Machine, NodeLifecycle, Scheduler, Span, View
 
 pytestmark = pytest.mark.real_time
 

@@ -9,8 +9,8 @@ import pytest
 
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
-from haulout.sandbox.apiserver.kinds import JsonObject, Kind
-from haulout.sandbox.apiserver.tables import Column, table, table_of
+from haulout_sandbox.apiserver.kinds import JsonObject, Kind
+from haulout_sandbox.apiserver.tables import Column, table, table_of
 from support.asker import Asker
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"

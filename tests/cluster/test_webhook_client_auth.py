@@ -14,11 +14,11 @@ from controlplane import ControlPlane
 from haulout.core.clock import RealClock
 from haulout.errors import ServerFailure
 from haulout.kube.resources import NAMESPACES
-from haulout.sandbox.apiserver.rbac import account_user
 from haulout.web import registration
 from haulout.web.injection import CONFIGURATIONS
 from haulout.web.webhook import Webhook
 from haulout.web.wishes import ClientAuth, SelfMade, WebhookSettings
+from haulout_sandbox.apiserver.rbac import account_user
 from support.backends import a_real_cluster
 from support.builders import a_namespace
 from support.certificates import Authority

@@ -11,7 +11,7 @@ import pytest
 
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
-from haulout.sandbox.apiserver import JsonObject
+from haulout_sandbox.apiserver import JsonObject
 from support.asking import JSON_PATCH, MERGE_PATCH
 from support.certificates import Authority
 from support.definitions import STRING, a_definition, an_object

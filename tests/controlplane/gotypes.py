@@ -4,7 +4,7 @@
 
 The real server names Go types where a value does not fit its field, and prints its internal types where a value is
 wrong; both are seen by users. Only names and types of fields are kept, of types that some kind uses; the docstring of
-`haulout.sandbox.apiserver.gotypes` tells how they are noted.
+`haulout_sandbox.apiserver.gotypes` tells how they are noted.
 """
 
 import json

@@ -4,7 +4,7 @@
 
 The `generated.proto` files of the Go modules say which number is which field, the tags in the Go sources beside them
 what it is called in JSON and when it is left out. Only these facts are kept, of types that some kind uses; the
-docstring of `haulout.sandbox.apiserver.protobuf` tells how they are noted.
+docstring of `haulout_sandbox.apiserver.protobuf` tells how they are noted.
 """
 
 import json

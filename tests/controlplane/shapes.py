@@ -11,7 +11,7 @@ import sys
 from typing import Any
 
 from controlplane.process import ControlPlane
-from haulout.sandbox.apiserver.shapes import Term, term_of
+from haulout_sandbox.apiserver.shapes import Term, term_of
 
 GROUPS = (
     "api/v1",

@@ -12,11 +12,11 @@ from pathlib import Path
 from haulout.errors import ApiError, Forbidden, NotFound
 from haulout.kube.client import Client
 from haulout.maintenance.resource import NODE_MAINTENANCES
-from haulout.sandbox.apiserver import JsonObject
-from haulout.sandbox.apiserver.webhook_callers import service_url
 from haulout.web import registration
 from haulout.web.injection import CONFIGURATIONS
 from haulout.web.webhook import Webhook
+from haulout_sandbox.apiserver import JsonObject
+from haulout_sandbox.apiserver.webhook_callers import service_url
 from support.hooked import an_order, webhook_settings
 from support.live import LiveCluster, SandboxCluster
 from support.webhooks import Behaviour, a_configuration, a_hook, a_webhook, allows, rule

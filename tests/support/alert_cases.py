@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from haulout.app.names import LEADER_LEASE
-from haulout.app.telemetry.alerts import ALERTS, Alert
 from haulout.kinds.clusterapi import EXTENSION_LEASE
 from support.promql import seconds
+from tools.metrics.alerts import ALERTS, Alert
 
 _BY_NAME = {it.name: it for it in ALERTS}
 _LEADS = "leader_election_master_status"

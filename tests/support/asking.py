@@ -5,7 +5,7 @@ from typing import Any
 import msgspec
 
 from haulout.kube.transport import Request, Response, Transport
-from haulout.sandbox.apiserver import JsonObject
+from haulout_sandbox.apiserver import JsonObject
 from support import builders
 from support.builders import SHOP
 

@@ -26,11 +26,11 @@ from haulout.app.operator import OperatorSettings, run_operator
 from haulout.cli import looping
 from haulout.core.clock import RealClock
 from haulout.kube.client import Client
-from haulout.sandbox.apiserver import ApiServer
 from haulout.web.api.shapes import AuthMode
 from haulout.web.auth.settings import AccessSettings
 from haulout.web.listening import Address
 from haulout.web.wishes import SelfMade, WebhookSettings
+from haulout_sandbox.apiserver import ApiServer
 from support.builders import a_namespace, a_node
 from support.eventually import eventually
 from support.memory_limit import MemoryLimit, memory_limit

@@ -25,7 +25,7 @@ from haulout.notices.inbox import Inbox
 from haulout.notices.sources.aws.metadata_source import AwsMetadataSource
 from haulout.notices.sources.aws.settings import Settings
 from haulout.notices.sources.aws.source import AwsSource
-from haulout.sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.aws import AwsCloud
 from support.backends import Sandbox
 from support.builders import a_node
 from support.defining import define

@@ -29,7 +29,7 @@ from haulout.notices.controller import Controller
 from haulout.notices.sources.azure.reading import SOURCE, notice_id
 from haulout.notices.sources.azure.source import AzureSource
 from haulout.notices.sources.azure.together import AzureStarter
-from haulout.sandbox.clouds.azure import AzureCloud
+from haulout_sandbox.clouds.azure import AzureCloud
 from support.backends import Sandbox
 from support.builders import a_node
 from support.defining import define

@@ -18,7 +18,7 @@ from haulout.core.clock import Clock, RealClock
 from haulout.kube.client import Client
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport, User
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport, User
 from support.line import a_line
 
 

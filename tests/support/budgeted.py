@@ -16,9 +16,9 @@ from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.objects import RawObject
 from haulout.maintenance.controller import Controller, Settings
-from haulout.sandbox.invariants import DisruptionsWithinBudget, Invariant, NodeBudget
-from haulout.sandbox.processes import Program
+from support.invariants import DisruptionsWithinBudget, Invariant, NodeBudget
 from support.live import LiveCluster
+from support.processes import Program
 from support.profiling import HOME, Phone, a_controller, is_away
 from support.stepping import loaded
 

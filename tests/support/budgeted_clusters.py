@@ -16,9 +16,9 @@ from haulout.kinds.clusterapi import ENABLED, MAINTENANCE, REQUESTED, TRUE, Clus
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
-from haulout.sandbox.apiserver import ApiServer, Kind, Write
-from haulout.sandbox.invariants.checking import Invariant, Judge, State, Violation, blame
-from haulout.sandbox.processes import Program
+from haulout_sandbox.apiserver import ApiServer, Kind, Write
+from support.invariants.checking import Invariant, Judge, State, Violation, blame
+from support.processes import Program
 
 HOME = "haulout"
 VERSION = "v1beta2"

@@ -77,7 +77,7 @@ class PodThing(Thing):
         return self.with_spec(containers=[{**container, "resources": {"requests": requests}}])
 
     def acting(self, acts: Mapping[str, str]) -> Self:
-        """Tell its kubelet how it behaves: `{"stop-seconds": "4"}`; see `haulout.sandbox.nodes.delays`."""
+        """Tell its kubelet how it behaves: `{"stop-seconds": "4"}`; see `haulout_sandbox.nodes.delays`."""
         return self.annotated({f"{_ACTS}{name}": value for name, value in acts.items()})
 
     def running(self, *, ready: bool = True) -> Self:

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from haulout.core.virtual import VirtualClock, run_virtual
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.faults import mixture
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
 from support.clusters import a_cluster
+from support.faults import mixture
 from support.labeller import careful
 
 

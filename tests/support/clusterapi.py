@@ -18,9 +18,9 @@ from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import Resource
-from haulout.sandbox import metal3
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.clusterapi import (
+from haulout_sandbox import metal3
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.clusterapi import (
     ANY,
     METAL3,
     ClusterApi,
@@ -33,11 +33,11 @@ from haulout.sandbox.clusterapi import (
     a_machine_deployment,
     definitions,
 )
-from haulout.sandbox.narration import latest
-from haulout.sandbox.nodes import Delays
-from haulout.sandbox.processes import Process
+from haulout_sandbox.nodes import Delays
 from support.builders import a_namespace
 from support.eventually import eventually
+from support.narration import latest
+from support.processes import Process
 
 BRISK = Paces(instance=timedelta(seconds=3), node=timedelta(seconds=10), termination=timedelta(seconds=3))
 WELL_KNOWN = {

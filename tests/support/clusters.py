@@ -29,13 +29,13 @@ from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.objects import RawObject, Taint
 from haulout.kube.resources import NAMESPACES
-from haulout.sandbox.apiserver import ApiServer, User
-from haulout.sandbox.apiserver.rbac import account_user
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.invariants import Invariant, PodBudgetsKept
-from haulout.sandbox.nodes import Delays, Kubelets, Machine, Span, View
+from haulout_sandbox.apiserver import ApiServer, User
+from haulout_sandbox.apiserver.rbac import account_user
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.nodes import Delays, Kubelets, Machine, Span, View
 from support.builders import a_budget, a_namespace, a_template, a_workload
 from support.eventually import eventually
+from support.invariants import Invariant, PodBudgetsKept
 from support.live import RESOURCES, LiveCluster, SandboxCluster, put_up
 from support.real import RealCluster, RealLives
 

@@ -29,7 +29,6 @@ from haulout.app.names import PROFILES_LEASE
 from haulout.app.profiles import Profiles, see_to_profiles
 from haulout.cli import why_text
 from haulout.cli.terminal import PLAIN
-from haulout.core.virtual import VirtualClock
 from haulout.kube.client import Client
 from haulout.kube.leader import LeaderElection
 from haulout.profiles.model import Configuration
@@ -37,13 +36,14 @@ from haulout.profiles.plugin import STATE_LABEL, State
 from haulout.profiles.plugins.registry import registries
 from haulout.profiles.trial import attempt
 from haulout.profiles.why import judge
-from haulout.sandbox.invariants.pods import is_skipped_by_drains
-from haulout.sandbox.narration import latest
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support import clusters, profiling
 from support.clusters import ClusterPlan
 from support.eventually import eventually
+from support.invariants.pods import is_skipped_by_drains
 from support.live import LiveCluster
 from support.maintaining import OPERATOR, entitled
+from support.narration import latest
 from support.outside import FakeOutside
 from support.profiled import NAMESPACE, operating, state
 

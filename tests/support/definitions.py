@@ -7,7 +7,7 @@ for each kind of rule. They are kept within the cost that the real server grants
 
 from typing import Any
 
-from haulout.sandbox.apiserver import JsonObject
+from haulout_sandbox.apiserver import JsonObject
 
 STRING: JsonObject = {"type": "string"}
 INTEGER: JsonObject = {"type": "integer"}

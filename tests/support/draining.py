@@ -20,9 +20,9 @@ from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.nodes import Delays, Machine
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.nodes import Delays, Machine
 
 SHOP = "shop"
 DRAINER = "drainer"

@@ -28,9 +28,9 @@ from haulout.kube.events import EventRecorder
 from haulout.kube.follow import Selection
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import NODES
-from haulout.sandbox.clouds.vsphere import VsphereCloud
-from haulout.sandbox.clouds.vsphere.cloud import ON
-from haulout.sandbox.nodes import Delays, Kubelets, Machine
+from haulout_sandbox.clouds.vsphere import VsphereCloud
+from haulout_sandbox.clouds.vsphere.cloud import ON
+from haulout_sandbox.nodes import Delays, Kubelets, Machine
 from support.clusters import ClusterPlan, a_cluster
 from support.live import LiveCluster, SandboxCluster
 

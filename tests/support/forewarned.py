@@ -24,12 +24,12 @@ from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.timestamps import micro_time
 from haulout.notices.inbox import Inbox
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.processes import Program
+from haulout_sandbox.apiserver import Write
 from support.clusters import ClusterPlan
 from support.live import SandboxCluster
 from support.maintaining import OPERATOR, entitled
 from support.outside import FakeOutside
+from support.processes import Program
 from support.profiled import NAMESPACE
 from support.profiling import invariants
 

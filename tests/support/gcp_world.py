@@ -31,7 +31,7 @@ from haulout.notices.sources.gcp.settings import Settings
 from haulout.notices.sources.gcp.source import BeginningComputeSource
 from haulout.notices.sources.gcp.tokens import FromMetadata, Tokens
 from haulout.notices.starting import Starting
-from haulout.sandbox.clouds.gcp import GcpCloud
+from haulout_sandbox.clouds.gcp import GcpCloud
 from support.backends import Sandbox
 from support.builders import a_node
 from support.defining import define

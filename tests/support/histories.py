@@ -9,11 +9,11 @@ history.later(seconds=5).lose("nodes", "n1")
 from datetime import datetime, timedelta
 from typing import Self
 
-from haulout.core.virtual import EPOCH
 from haulout.kube.objects import RawObject
-from haulout.sandbox.apiserver import Kind, Write
-from haulout.sandbox.apiserver.builtin_kinds import ALL
-from haulout.sandbox.apiserver.kinds import KINDS
+from haulout_sandbox.apiserver import Kind, Write
+from haulout_sandbox.apiserver.builtin_kinds import ALL
+from haulout_sandbox.apiserver.kinds import KINDS
+from haulout_sandbox.event_loops.virtual import EPOCH
 
 _KNOWN = {(kind.api_version, kind.kind): kind for kind in (*KINDS, *ALL)}
 

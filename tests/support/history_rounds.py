@@ -33,7 +33,7 @@ from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
 from haulout.maintenance.resource import NODE_MAINTENANCES
-from haulout.sandbox.apiserver.rbac import account_user
+from haulout_sandbox.apiserver.rbac import account_user
 from support.builders import a_node, a_pod
 from support.clusters import ACCOUNT, granted
 from support.eventually import eventually

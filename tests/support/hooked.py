@@ -24,12 +24,12 @@ from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES, PODS, Resource
 from haulout.maintenance.quorum import KUBE_SYSTEM
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance, definition
-from haulout.sandbox.apiserver.rbac import account_user
-from haulout.sandbox.apiserver.webhook_callers import service_url
 from haulout.web import registration
 from haulout.web.injection import CONFIGURATIONS
 from haulout.web.webhook import Webhook
 from haulout.web.wishes import SelfMade, WebhookSettings
+from haulout_sandbox.apiserver.rbac import account_user
+from haulout_sandbox.apiserver.webhook_callers import service_url
 from support import defining
 from support.backends import Cluster, Sandbox
 from support.builders import a_node, a_pod

@@ -48,8 +48,8 @@ from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import DEFINITIONS, NAMESPACES, NODES, SECRETS, Resource
 from haulout.kube.transport import Request, Response, Stream, Transport
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
-from haulout.sandbox.apiserver.transport import USUAL_LATENCY
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.apiserver.transport import USUAL_LATENCY
 from support.eventually import eventually
 
 FINALIZER = "machine.cluster.x-k8s.io"

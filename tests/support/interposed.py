@@ -16,7 +16,7 @@ import msgspec
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.transport import Request, Response, Stream, Transport
-from haulout.sandbox.processes import Program
+from support.processes import Program
 
 When = Callable[[Request], bool]
 

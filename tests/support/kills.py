@@ -31,7 +31,7 @@ from haulout.kube.objects import Node, Pod, RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import EVENTS, NODES, PODS
 from haulout.profiles.plugin import STATE_LABEL, State
-from haulout.sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.aws import AwsCloud
 from support.builders import a_budget, a_node, a_pod
 from support.eventually import eventually
 

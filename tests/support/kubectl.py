@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from haulout.core.clock import RealClock
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.front import Front
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.front import Front
 from support.certificates import Authority
 
 PATIENCE_SECONDS = 90

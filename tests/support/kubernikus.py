@@ -22,10 +22,10 @@ from haulout.kubernikus.keys import DELETE_NODE, NEEDS_UPDATE, SERVER
 from haulout.kubernikus.nova import Nova
 from haulout.kubernikus.settings import Settings
 from haulout.maintenance.sight import node_cache
-from haulout.sandbox.clouds.openstack import NodePool, OpenStackCloud, Paces
-from haulout.sandbox.nodes import Machine
+from haulout_sandbox.nodes import Machine
 from support.clusters import ClusterPlan
 from support.live import LiveCluster, SandboxCluster
+from support.openstack import NodePool, OpenStackCloud, Paces
 
 Program = Callable[[Client], Coroutine[Any, Any, None]]
 INTERVAL = timedelta(seconds=5)

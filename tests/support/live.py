@@ -14,7 +14,6 @@ from random import Random
 from typing import Any, Protocol
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock
 from haulout.errors import AlreadyExists, KubeError, NotFound, ServerFailure, TooManyRequests, Unreachable
 from haulout.history.record import MAINTENANCE_RECORDS
 from haulout.kinds.machinemaintenance import MACHINE_MAINTENANCES
@@ -25,21 +24,22 @@ from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NAMESPACES, Resource
 from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.profiles.performing import HYPERVISORS
-from haulout.sandbox.apiserver import InProcessTransport, User, Write
-from haulout.sandbox.apiserver.builtin_kinds import ALL
-from haulout.sandbox.apiserver.kinds import KINDS
-from haulout.sandbox.apiserver.selectors import selection
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.faults import Fault, befall
-from haulout.sandbox.invariants import Invariant
-from haulout.sandbox.invariants.pods import is_skipped_by_drains
-from haulout.sandbox.narration import latest
-from haulout.sandbox.nodes import Kubelets
-from haulout.sandbox.openshift import CONTROL_PLANE_MACHINE_SETS, INFRASTRUCTURES, MACHINE_SETS, MACHINES
-from haulout.sandbox.processes import Process, Program
+from haulout_sandbox.apiserver import InProcessTransport, User, Write
+from haulout_sandbox.apiserver.builtin_kinds import ALL
+from haulout_sandbox.apiserver.kinds import KINDS
+from haulout_sandbox.apiserver.selectors import selection
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.event_loops.virtual import VirtualClock
+from haulout_sandbox.nodes import Kubelets
+from haulout_sandbox.openshift import CONTROL_PLANE_MACHINE_SETS, INFRASTRUCTURES, MACHINE_SETS, MACHINES
 from support.builders import a_namespace, metadata
 from support.eventually import eventually
+from support.faults import Fault, befall
+from support.invariants import Invariant
+from support.invariants.pods import is_skipped_by_drains
 from support.looking import condition, is_leaving, moments, ready_pods
+from support.narration import latest
+from support.processes import Process, Program
 from support.upheld import assert_upheld
 
 _KINDS = {kind.plural: kind for kind in (*ALL, *KINDS)}

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from haulout.drain.cordon import MARK
 from haulout.kube.objects import RawObject
-from haulout.sandbox.apiserver import Write
+from haulout_sandbox.apiserver import Write
 
 Pods = Sequence[RawObject]
 

@@ -28,8 +28,9 @@ from haulout.maintenance import lease as node_lease
 from haulout.maintenance.controller import Controller, Settings
 from haulout.maintenance.holding import DRAIN_TAINT, OWNER_PREFIX, WISHES
 from haulout.maintenance.resource import FINALIZER, NODE_MAINTENANCES, ConditionType, definition
-from haulout.sandbox.apiserver.rbac import account_user
-from haulout.sandbox.invariants import (
+from haulout_sandbox.apiserver.rbac import account_user
+from support.clusters import ACCOUNT, ClusterPlan
+from support.invariants import (
     Converges,
     EndsOrExplains,
     Explanation,
@@ -42,8 +43,7 @@ from haulout.sandbox.invariants import (
     PodBudgetsKept,
     State,
 )
-from haulout.sandbox.invariants.reading import instant
-from support.clusters import ACCOUNT, ClusterPlan
+from support.invariants.reading import instant
 from support.live import RESOURCES, LiveCluster
 from support.looking import condition, cordon_owners
 

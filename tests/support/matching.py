@@ -7,8 +7,8 @@ any object, so that the result can be compared with what the real server made it
 from typing import Any
 
 from controlplane import Answer, ControlPlane
-from haulout.sandbox.apiserver.kinds import JsonObject, Kind
-from haulout.sandbox.apiserver.shapes import Shape, shape_of
+from haulout_sandbox.apiserver.kinds import JsonObject, Kind
+from haulout_sandbox.apiserver.shapes import Shape, shape_of
 
 MERGE_PATCH = "application/merge-patch+json"
 CONFIG_MAP = Kind(group="", version="v1", plural="configmaps", kind="ConfigMap")

@@ -22,13 +22,13 @@ from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import PODS
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
-from haulout.sandbox.narration import latest
-from haulout.sandbox.nodes import Delays, Kubelets, Machine, NodeLifecycle, Scheduler, View, view
-from haulout.sandbox.nodes.placement import ZONE
-from haulout.sandbox.nodes.view import NodeView, PodView
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.nodes import Delays, Kubelets, Machine, NodeLifecycle, Scheduler, View, view
+from haulout_sandbox.nodes.placement import ZONE
+from haulout_sandbox.nodes.view import NodeView, PodView
 from support.builders import SHOP
 from support.eventually import eventually
+from support.narration import latest
 
 NAMESPACE = SHOP
 SECOND = timedelta(seconds=1)

@@ -21,7 +21,7 @@ from haulout.notices.controller import Controller
 from haulout.notices.inbox import Inbox
 from haulout.notices.sources.oci.consumer import Place
 from haulout.notices.sources.oci.source import OciSource
-from haulout.sandbox.clouds.oci import OciCloud
+from haulout_sandbox.clouds.oci import OciCloud
 from support.backends import Sandbox, SandboxWire
 from support.builders import a_node
 from support.defining import define

@@ -19,8 +19,8 @@ from haulout.kinds.machines import machine_key
 from haulout.kinds.openshift import MACHINE_NAMESPACE
 from haulout.kube.objects import RawObject
 from haulout.machines.claims import CLAIM
-from haulout.sandbox.nodes import Delays
-from haulout.sandbox.openshift import MachineApi, OwnInstances, Paces, a_control_plane_set, a_machine_set, definitions
+from haulout_sandbox.nodes import Delays
+from haulout_sandbox.openshift import MachineApi, OwnInstances, Paces, a_control_plane_set, a_machine_set, definitions
 from support.clusters import ClusterPlan
 from support.live import LiveCluster, SandboxCluster
 from support.looking import condition

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 
-from haulout.core.virtual import EPOCH
 from haulout.errors import OutsideError
 from haulout.profiles.plugin import Message, Reply, State
 from haulout.profiles.smtp import Envelope
+from haulout_sandbox.event_loops.virtual import EPOCH
 
 _SOON = timedelta(seconds=10)
 

@@ -12,10 +12,10 @@ from haulout.kube.transport import Request
 from haulout.profiles.model import Configuration
 from haulout.profiles.outside import Network
 from haulout.profiles.plugin import Reply
-from haulout.sandbox.apiserver.rbac import User, request_attributes
-from haulout.sandbox.processes import Program
+from haulout_sandbox.apiserver.rbac import User, request_attributes
 from support.live import LiveCluster, SandboxCluster
 from support.outside import FakeOutside
+from support.processes import Program
 
 _ANYBODY = User("anybody")
 _TOKEN = {"x-subject-token": "t0ken"}

@@ -7,10 +7,10 @@ from datetime import timedelta
 from typing import Any
 
 from haulout.core.clock import Clock
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.scenarios.loading import parse
-from haulout.sandbox.scenarios.stage import Stage
-from haulout.sandbox.scenarios.timeline import Timeline
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.scenarios.loading import parse
+from haulout_sandbox.scenarios.stage import Stage
+from haulout_sandbox.scenarios.timeline import Timeline
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

@@ -16,10 +16,10 @@ from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import Profiles
 from haulout.kube.client import Client
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, Outside
-from haulout.sandbox.processes import Program
 from support.clusters import ACCOUNT
 from support.live import LiveCluster
 from support.outside import FakeOutside
+from support.processes import Program
 
 NAMESPACE = ACCOUNT[0]
 

@@ -44,16 +44,16 @@ from haulout.profiles.sights import NodeSights
 from haulout.profiles.stepping import Surroundings
 from haulout.profiles.steps import Sending
 from haulout.profiles.telling import Teller
-from haulout.sandbox.invariants import (
+from support.invariants import (
     DisruptionsWithinBudget,
     ForeignThingsUntouched,
     Invariant,
     NodeBudget,
     OnlyOurCordonsLifted,
 )
-from haulout.sandbox.processes import Program
 from support.live import LiveCluster
 from support.looking import cordon_owners
+from support.processes import Program
 from support.stepping import loaded
 
 HOME = "haulout"

@@ -15,11 +15,11 @@ from haulout.core.clock import Clock
 from haulout.errors import NotFound, TooManyRequests
 from haulout.kube.client import Client
 from haulout.kube.objects import Bookmark, Misfit, RawObject
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.nodes import Kubelets
-from haulout.sandbox.processes import Program
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.nodes import Kubelets
 from support.histories import kind_of
 from support.live import RESOURCES, LiveCluster, key
+from support.processes import Program
 
 _FOLLOWED = (
     "namespaces",

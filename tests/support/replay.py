@@ -17,7 +17,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from controlplane import ControlPlane
 from haulout.kube.transport import Request, Transport
-from haulout.sandbox.apiserver import JsonObject
+from haulout_sandbox.apiserver import JsonObject
 
 JSON = "application/json"
 APPLY, JSON_PATCH = "application/apply-patch+yaml", "application/json-patch+json"

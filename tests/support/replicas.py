@@ -21,9 +21,9 @@ from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
 from haulout.maintenance.resource import NODE_MAINTENANCES, definition
 from haulout.profiles.plugin import STATE_LABEL
-from haulout.sandbox.processes import Process
 from support.draining import Town, a_town
 from support.outside import FakeOutside
+from support.processes import Process
 
 HOME = "haulout"
 

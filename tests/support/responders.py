@@ -15,9 +15,9 @@ from haulout.kube.client import Client
 from haulout.kube.follow import Selection
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import PODS
-from haulout.sandbox.controllers import conditions
-from haulout.sandbox.controllers.evictions import EVICTIONS, Eviction, active_of
-from haulout.sandbox.controllers.evictor import say
+from haulout_sandbox.controllers import conditions
+from haulout_sandbox.controllers.evictions import EVICTIONS, Eviction, active_of
+from haulout_sandbox.controllers.evictor import say
 
 MOVER = "acme.io/mover"
 _LOOK_EVERY = timedelta(seconds=1)

@@ -7,8 +7,8 @@ import logging
 import sys
 from collections.abc import Sequence
 
-from haulout.core.virtual import VirtualClock, run_virtual
-from haulout.sandbox.apiserver import Write
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
 from support.chaos import digest
 from support.clusters import a_cluster
 

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from haulout.sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.kinds import JsonObject
 
 _RBAC = "rbac.authorization.k8s.io/v1"
 APP = {"matchLabels": {"app": "a"}}

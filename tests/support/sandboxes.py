@@ -80,7 +80,7 @@ class Sandbox:
 
 def a_quiet_scenario(folder: Path) -> str:
     """Return a file with the default scenario in which nothing happens by itself: hours may pass in seconds."""
-    whole = resources.files("haulout.sandbox.scenarios").joinpath("default.yaml").read_text()
+    whole = resources.files("haulout_sandbox.scenarios").joinpath("default.yaml").read_text()
     file = folder / "quiet.yaml"
     file.write_text(whole.partition("\ntimeline:")[0] + "\n")
     return str(file)

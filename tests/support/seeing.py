@@ -7,7 +7,6 @@ from typing import Any
 
 import msgspec
 
-from haulout.core.virtual import EPOCH
 from haulout.drain import cordon
 from haulout.drain.keeper import Kept
 from haulout.drain.policy import Policy
@@ -17,6 +16,7 @@ from haulout.maintenance.holding import WISHES, owner_name
 from haulout.maintenance.lease import HOLDER
 from haulout.maintenance.resource import FINALIZER, NodeMaintenance
 from haulout.maintenance.seen import Seen
+from haulout_sandbox.event_loops.virtual import EPOCH
 
 NOW = EPOCH
 HOUR = timedelta(hours=1)

@@ -17,8 +17,8 @@ from typing import TypeVar
 from controlplane import ControlPlane
 from haulout.core.clock import RealClock
 from haulout.kube.objects import RawObject
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.apiserver.builtin_kinds import ALL
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver.builtin_kinds import ALL
 from support import event_loops
 from support.builders import a_namespace
 from support.kubectl import served

@@ -13,8 +13,8 @@ from haulout.core.clock import RealClock
 from haulout.kube.network import config
 from haulout.kube.network.http import HttpTransport
 from haulout.kube.transport import Transport
-from haulout.sandbox.apiserver import ApiServer, JsonObject
-from haulout.sandbox.apiserver.webhook_callers import HttpsCaller
+from haulout_sandbox.apiserver import ApiServer, JsonObject
+from haulout_sandbox.apiserver.webhook_callers import HttpsCaller
 from support.asking import ask
 from support.certificates import Authority
 from support.eventually import eventually

@@ -5,8 +5,8 @@ from contextlib import AbstractAsyncContextManager, contextmanager
 from pathlib import Path
 
 from haulout.core.clock import RealClock
-from haulout.sandbox.apiserver import ApiServer, User
-from haulout.sandbox.front import Front
+from haulout_sandbox.apiserver import ApiServer, User
+from haulout_sandbox.front import Front
 from support.certificates import Authority
 from support.raw_http import RawClient
 from support.serving import aside

@@ -19,8 +19,8 @@ from typing import TypeVarTuple, Unpack
 import msgspec
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualLoop
 from haulout.kube.transport import Request, Response, Stream, Transport
+from haulout_sandbox.event_loops.virtual import VirtualLoop
 
 Ts = TypeVarTuple("Ts")
 

@@ -2,7 +2,7 @@
 
 from hypothesis import strategies as st
 
-from haulout.sandbox.faults import FAULTS, Fault, mixture
+from support.faults import FAULTS, Fault, mixture
 
 
 def faults() -> st.SearchStrategy[Fault]:

@@ -7,8 +7,8 @@ What each third leaves out the others have, so that a whole run of the tests has
 
 from collections.abc import Sequence
 
-from haulout.sandbox.crashes import THOROUGHNESS
-from haulout.sandbox.faults import FAULTS, Fault
+from support.crashes import THOROUGHNESS
+from support.faults import FAULTS, Fault
 
 _THIRDS = 3
 

@@ -29,7 +29,7 @@ from haulout.profiles.plugins.registry import registries
 from haulout.profiles.sights import NodeSights
 from haulout.profiles.surroundings import Surroundings
 from haulout.profiles.telling import Teller
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.outside import FakeOutside
 
 MOMENT = timedelta(milliseconds=100)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.invariants import Invariant, check
+from haulout_sandbox.apiserver import Write
+from support.invariants import Invariant, check
 
 
 def assert_upheld(history: Sequence[Write], *invariants: Invariant, until: datetime | None = None) -> None:

@@ -30,12 +30,12 @@ from haulout.core.clock import Clock, RealClock
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import DEFINITIONS
-from haulout.sandbox.apiserver import ApiServer, User
-from haulout.sandbox.apiserver.rbac import account_user
 from haulout.web.api.shapes import AuthMode
 from haulout.web.auth.permissions import ACTOR, VIEWER, Impersonation
 from haulout.web.auth.settings import AccessSettings, ProxySettings
 from haulout.web.listening import Address
+from haulout_sandbox.apiserver import ApiServer, User
+from haulout_sandbox.apiserver.rbac import account_user
 from support.builders import a_namespace, a_node
 from support.eventually import eventually
 from support.outside import FakeOutside

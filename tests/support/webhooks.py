@@ -16,7 +16,7 @@ import msgspec
 from aiohttp import web
 
 from haulout.core.clock import RealClock
-from haulout.sandbox.apiserver import JsonObject
+from haulout_sandbox.apiserver import JsonObject
 from support.certificates import Authority
 
 Behaviour = Callable[[JsonObject], JsonObject]

@@ -12,11 +12,11 @@ from haulout.errors import Conflict, NotFound
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.controllers import ALL, Caches, Controller, Controllers
-from haulout.sandbox.controllers.conditions import stamp
-from haulout.sandbox.controllers.objects import PODS, Pod
-from haulout.sandbox.controllers.placement import target_node
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.controllers import ALL, Caches, Controller, Controllers
+from haulout_sandbox.controllers.conditions import stamp
+from haulout_sandbox.controllers.objects import PODS, Pod
+from haulout_sandbox.controllers.placement import target_node
 from support.builders import SHOP
 from support.looking import moments
 

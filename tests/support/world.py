@@ -12,7 +12,7 @@ from haulout.kube.client import Client
 from haulout.kube.follow import Selection
 from haulout.kube.objects import Node
 from haulout.kube.resources import NODES
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
 from support.builders import a_node
 
 

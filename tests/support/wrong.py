@@ -6,7 +6,7 @@
 import copy
 from typing import Any, NamedTuple
 
-from haulout.sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.kinds import JsonObject
 from support import samples
 
 GONE = object()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from haulout.core.clock import Alarm, Clock, RealClock
-from haulout.core.virtual import EPOCH, Deadlock, VirtualClock, VirtualLoop, run_virtual
+from haulout_sandbox.event_loops.virtual import EPOCH, Deadlock, VirtualClock, VirtualLoop, run_virtual
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

@@ -99,7 +99,7 @@ def test_the_ports_are_those_that_are_served() -> None:
 
 
 def bill() -> dict[str, Any]:
-    made = subprocess.run([sys.executable, ROOT / "deploy/container/sbom.py"], check=True, capture_output=True)
+    made = subprocess.run([sys.executable, ROOT / "tools/sbom.py"], check=True, capture_output=True)
     found: dict[str, Any] = json.loads(made.stdout)
     return found
 

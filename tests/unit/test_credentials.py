@@ -11,12 +11,12 @@ import msgspec
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import EPOCH, VirtualClock
 from haulout.errors import CredentialsError
 from haulout.kube.network import exec_plugin
 from haulout.kube.network.config import load
 from haulout.kube.network.credentials import Both, CertificateFiles, Fixed, Identity, TokenFile
 from haulout.kube.network.exec_plugin import ExecPlugin, ExecSpec, InteractiveMode
+from haulout_sandbox.event_loops.virtual import EPOCH, VirtualClock
 from support.certificates import Authority
 
 V1 = "client.authentication.k8s.io/v1"

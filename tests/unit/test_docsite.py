@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from docsite import figures
-from docsite.building import build
-from docsite.contents import Entry, contents
+from tools.docsite import figures
+from tools.docsite.building import build
+from tools.docsite.contents import Entry, contents
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

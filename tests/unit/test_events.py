@@ -15,7 +15,7 @@ from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder, ObjectReference, _cut, reference
 from haulout.kube.objects import Metadata, Node, Pod
 from haulout.kube.resources import NODES, PODS
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.scripted import refusal
 
 NODE = reference(NODES, Node(metadata=Metadata(name="n1", uid="1234", resource_version="7")))

@@ -14,7 +14,7 @@ from haulout.kube.client import Client
 from haulout.kube.follow import Selection
 from haulout.kube.resources import NODES
 from haulout.kube.transport import Request, Stream
-from haulout.sandbox.apiserver import ApiServer, Asked
+from haulout_sandbox.apiserver import ApiServer, Asked
 from support.builders import a_node
 from support.scripted import ScriptedStream, ScriptedTransport, answer
 from support.world import World

@@ -8,7 +8,7 @@ import pytest
 
 from haulout.cli import looping
 from haulout.core.garbage import HARDLY_EVER, RARELY, Pace
-from haulout.core.virtual import run_virtual
+from haulout_sandbox.event_loops.virtual import run_virtual
 
 USUAL = (700, 10, 10)
 Runs = Callable[[Coroutine[Any, Any, Pace]], Pace]

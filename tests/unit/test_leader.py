@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from haulout.core.virtual import VirtualClock
 from haulout.errors import KubeError, LeadershipLost
 from haulout.kube.client import Client
 from haulout.kube.leader import LeaderElection
@@ -20,7 +19,8 @@ from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import Resource
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support.stalls import Network, StallingLoop, process
 
 CONFIG_MAPS = Resource("", "v1", "configmaps", "ConfigMap", namespaced=True, model=RawObject)

@@ -284,7 +284,7 @@ def test_an_agent_loads_neither_aiohttp_nor_what_drains() -> None:
         "import sys, haulout.cli.agent, haulout.app.agent, haulout.app.logs, haulout.cli.looping;"
         "import haulout.notices.sources.azure.together, haulout.web.metrics;"
         "print(*sorted(it for it in sys.modules if it in ('aiohttp', 'uvloop', 'email')"
-        " or it.startswith(('haulout.drain', 'haulout.profiles', 'haulout.sandbox', 'haulout.web.'))))"
+        " or it.startswith(('haulout.drain', 'haulout.profiles', 'haulout_sandbox', 'haulout.web.'))))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == ["haulout.web.metrics", "haulout.web.process"]  # with --metrics-port

@@ -10,7 +10,7 @@ from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.ledger import LEDGERS, BadLedger, Ledger, Limit, Slot, ledger_name
 from haulout.kube.patches import merge_patch
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 
 
 def a_ledger(api: ApiServer, clock: Clock, who: str = "operator") -> Ledger:

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.errors import Conflict, LockHeld, NotFound, Unreachable
 from haulout.kube import locks
 from haulout.kube.client import Client
 from haulout.kube.locks import Standing, claim
 from haulout.kube.objects import Lease, LeaseSpec, Metadata, OwnerReference
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 HOUR = timedelta(hours=1)

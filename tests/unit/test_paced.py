@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from haulout.core.paced import PacedLoop
-from haulout.core.virtual import VirtualClock
+from haulout_sandbox.event_loops.paced import PacedLoop
+from haulout_sandbox.event_loops.virtual import VirtualClock
 
 START = datetime(2026, 3, 1, tzinfo=UTC)
 SECOND = timedelta(seconds=1)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from haulout.core.backoff import Backoff
 from haulout.core.clock import Alarm
-from haulout.core.virtual import EPOCH, VirtualClock, run_virtual
 from haulout.errors import TooManyRequests, Unreachable
 from haulout.kube.queue import Queue, QueueStats, Run
+from haulout_sandbox.event_loops.virtual import EPOCH, VirtualClock, run_virtual
 
 SECOND = timedelta(seconds=1)
 MINUTE = timedelta(minutes=1)

@@ -22,8 +22,8 @@ from haulout.kube.client import Client
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.resources import NODES, PODS, Resource
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
-from haulout.sandbox.kubeconfig import claimed
-from haulout.sandbox.scenarios.loading import builtin_names
+from haulout_sandbox.kubeconfig import claimed
+from haulout_sandbox.scenarios.loading import builtin_names
 from support.eventually import eventually
 from support.sandboxes import PATIENCE_SECONDS, left_in, sandbox
 

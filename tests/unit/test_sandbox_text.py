@@ -11,9 +11,9 @@ import pytest
 
 from haulout.cli import sandbox_text
 from haulout.kinds.clusterapi import ClusterKey
-from haulout.sandbox.overview import Blocked, Overview
-from haulout.sandbox.scenarios.loading import Loaded, parse
-from haulout.sandbox.site import Plan, Site
+from haulout_sandbox.overview import Blocked, Overview
+from haulout_sandbox.scenarios.loading import Loaded, parse
+from haulout_sandbox.site import Plan, Site
 
 SITE = Site(Mock(), "https://127.0.0.1:6443", Path("/home/ada lovelace/kc"))
 LOADED = parse(b"pools: [{name: a}]", file="s.yaml", name="storm")

@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from haulout import __version__
+from haulout.app import replica_metrics as replica
 from haulout.app.parts import Part
-from haulout.app.telemetry import replica
 from haulout.core.metering import Tally
 from haulout.hub.admission import Admission, Budget
 from haulout.hub.controller import Hub

@@ -32,14 +32,14 @@ from haulout.kube.client import Client
 from haulout.kube.namespaces import namespace
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import DEFINITIONS, NAMESPACES
-from haulout.sandbox.apiserver import User
-from haulout.sandbox.controllers.objects import SERVICE_ACCOUNTS
-from haulout.sandbox.scenarios.stage import Stage
-from haulout.sandbox.scenarios.timeline import Timeline
-from haulout.sandbox.site import Plan, Site, opened
 from haulout.web.api.shapes import AuthMode
 from haulout.web.auth.settings import ACCOUNT, AccessSettings
 from haulout.web.listening import Address
+from haulout_sandbox.apiserver import User
+from haulout_sandbox.controllers.objects import SERVICE_ACCOUNTS
+from haulout_sandbox.scenarios.stage import Stage
+from haulout_sandbox.scenarios.timeline import Timeline
+from haulout_sandbox.site import Plan, Site, opened
 
 LOCAL = "127.0.0.1"
 PERSON = "alice"  # who tries the dashboard

@@ -15,7 +15,7 @@ from haulout.notices.inbox import Inbox
 from haulout.notices.sources.azure.reading import SOURCE
 from haulout.notices.sources.azure.together import AzureStarter
 from haulout.notices.sources.quarantine import Quarantine
-from haulout.sandbox.scenarios.fleet import Fleet
+from haulout_sandbox.scenarios.fleet import Fleet
 
 
 class AzureAgents:

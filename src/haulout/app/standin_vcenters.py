@@ -8,10 +8,10 @@ from haulout.core.clock import Clock
 from haulout.errors import CloudError
 from haulout.esx.settings import Access, Credentials, Settings, VCenters
 from haulout.esx.vcenter import Connect, Host, Machine, Power, VCenter
-from haulout.sandbox.clouds.vsphere import VsphereCloud
-from haulout.sandbox.clouds.vsphere.cloud import ENTER, Task
-from haulout.sandbox.scenarios.esx import ALARM
-from haulout.sandbox.scenarios.fleet import Fleet
+from haulout_sandbox.clouds.vsphere import VsphereCloud
+from haulout_sandbox.clouds.vsphere.cloud import ENTER, Task
+from haulout_sandbox.scenarios.esx import ALARM
+from haulout_sandbox.scenarios.fleet import Fleet
 
 _VCENTER = "https://vcenter-$AZ.sandbox"
 _TASK_LOOKS = timedelta(milliseconds=500)

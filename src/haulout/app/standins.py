@@ -21,9 +21,9 @@ from haulout.notices.sources.gcp.source import BeginningComputeSource
 from haulout.notices.sources.gcp.tokens import FromMetadata, Tokens
 from haulout.notices.sources.oci.consumer import Place
 from haulout.notices.sources.oci.source import OciSource
-from haulout.sandbox.clouds.gcp import GcpCloud
-from haulout.sandbox.clouds.oci.cloud import COMPARTMENT
-from haulout.sandbox.scenarios.fleet import Fleet
+from haulout_sandbox.clouds.gcp import GcpCloud
+from haulout_sandbox.clouds.oci.cloud import COMPARTMENT
+from haulout_sandbox.scenarios.fleet import Fleet
 
 _INSTANCE = "sandbox"
 _LOOK_EVERY = timedelta(seconds=30)

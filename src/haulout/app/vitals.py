@@ -11,13 +11,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from haulout import __version__
+from haulout.app import replica_metrics as replica
 from haulout.app.esx import Esx
 from haulout.app.kubernikus import Kubernikus
 from haulout.app.machines import Machines
 from haulout.app.notices import Notices
 from haulout.app.parts import Part
 from haulout.app.profiles import Profiles
-from haulout.app.telemetry import replica
 from haulout.budget.tallies import WAITING, BudgetTallies
 from haulout.core.metering import Tally
 from haulout.drain.tallies import ORDER, PROFILE, DrainTallies

@@ -1,7 +1,7 @@
 """The operator as objects of a cluster: its pods, what keeps enough of them there, and how they are reached.
 
 `haulout manifests`, the Helm chart, the kustomization and the bundle for the Operator Lifecycle Manager are all made
-from these (`haulout.app.packaging`): a port, a probe or a label is written down once.
+from these (`tools.packages`): a port, a probe or a label is written down once.
 """
 
 import copy

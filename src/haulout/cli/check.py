@@ -36,7 +36,7 @@ def print_schema(ctx: click.Context, _: click.Parameter, wanted: bool) -> None: 
     if not wanted:
         return
     from haulout.profiles.plugins.registry import registries
-    from haulout.profiles.reference import schema_text
+    from haulout.profiles.schemas import schema_text
 
     click.echo(schema_text(registries()), nl=False)
     ctx.exit()

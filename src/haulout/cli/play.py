@@ -10,12 +10,12 @@ from haulout.app.sandbox import LOCAL, run_sandbox, workload_profiles
 from haulout.cli import connect, sandbox_text
 from haulout.cli.operate import configured, with_profiles
 from haulout.core.clock import RealClock
-from haulout.core.paced import PacedLoop
-from haulout.sandbox.kubeconfig import default_path
-from haulout.sandbox.site import Plan
 from haulout.web import info
 from haulout.web.auth.settings import AccessSettings
 from haulout.web.listening import Address
+from haulout_sandbox.event_loops.paced import PacedLoop
+from haulout_sandbox.kubeconfig import default_path
+from haulout_sandbox.site import Plan
 
 
 def play(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from haulout.cli import dashboard_flags, history_flags, hub_flags, lease_flags, options
-from haulout.sandbox import limits
+from haulout_sandbox import limits
 
 if TYPE_CHECKING:  # heavy: what runs is imported when it is asked for
     from haulout.history.retention import RetentionSettings
@@ -377,9 +377,9 @@ def _operate(given: _Given) -> None:
 
 def _play(given: _Given) -> None:
     from haulout.cli.play import play
-    from haulout.sandbox.scenarios.loading import load
-    from haulout.sandbox.scenarios.plan import reshaped
-    from haulout.sandbox.site import Plan
+    from haulout_sandbox.scenarios.loading import load
+    from haulout_sandbox.scenarios.plan import reshaped
+    from haulout_sandbox.site import Plan
 
     loaded = load(given.scenario)
     if given.clouds_port is not None and not any(pool.cloud for pool in loaded.scenario.pools):

@@ -16,9 +16,9 @@ from haulout.cli.terminal import aligned, printable
 from haulout.kinds.clusterapi import MAINTENANCE, REQUESTED, ClusterKey
 from haulout.kinds.openshift import MACHINE_NAMESPACE
 from haulout.maintenance.resource import NODE_MAINTENANCES
-from haulout.sandbox.overview import Overview, overview
-from haulout.sandbox.scenarios import plan as plans
-from haulout.sandbox.site import Plan, Site
+from haulout_sandbox.overview import Overview, overview
+from haulout_sandbox.scenarios import plan as plans
+from haulout_sandbox.site import Plan, Site
 
 if TYPE_CHECKING:
     from haulout.app.sandbox import Answering

@@ -8,7 +8,7 @@ Everything that reads the time or waits takes a `Clock`; lint refuses `datetime.
   that a lease held before a suspend is known to be old after it.
 
 Waiting always goes through the running event loop, so `asyncio.timeout` and the clock agree. Simulated time is
-therefore a property of the loop (`haulout.core.virtual`), not a second implementation of everything that waits.
+therefore a property of the loop (the sandbox has one), not a second implementation of everything that waits.
 """
 
 import asyncio

@@ -4,7 +4,7 @@
     took = Histogram(DURATIONS)
     took.observe(12.5, "order")
 
-A metric is declared once, as a constant beside what counts it; `haulout.app.telemetry.catalogue` knows all of them, and
+A metric is declared once, as a constant beside what counts it; `tools.metrics.catalogue` knows all of them, and
 from it come the reference, the alerts and the dashboard. To count costs less than a microsecond. What labels say comes
 from outside at times, so there are never more than `most` series of a metric: what comes after shares one.
 """

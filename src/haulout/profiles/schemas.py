@@ -1,11 +1,17 @@
 """The JSON schema of a whole `maintenance.yaml`, for editors that complete and check while one types."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 from haulout.profiles.config import Registries
 from haulout.profiles.layout import FileLayout, InstanceLayout, NotificationLayout, ScheduleLayout
 from haulout.profiles.options import schema
+
+
+def schema_text(registries: Registries) -> str:
+    """Return the JSON schema of files that may use these plugins."""
+    return json.dumps(file_schema(registries), indent=2, ensure_ascii=False) + "\n"
 
 
 def file_schema(registries: Registries) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from haulout.kube import access
 from haulout.profiles import config, default
 from haulout.profiles.controller import Controller
 from haulout.profiles.plugins.registry import registries
-from haulout.sandbox.crashes import Stage as Scene
-from haulout.sandbox.crashes import is_counted, survives_crashes
-from haulout.sandbox.endings import end_state
-from haulout.sandbox.invariants import PodBudgetsKept
 from haulout.web.leading import NobodyLeads
 from support.clusters import ClusterPlan, a_cluster
+from support.crashes import Stage as Scene
+from support.crashes import is_counted, survives_crashes
+from support.endings import end_state
 from support.forewarned import NOWHERE, Cloud, noticed, operating, ours
+from support.invariants import PodBudgetsKept
 from support.live import SandboxCluster
 from support.maintaining import blocked_on
 from support.outside import FakeOutside

@@ -27,16 +27,16 @@ from haulout.kube.access import lean
 from haulout.kube.client import Client
 from haulout.profiles import config
 from haulout.profiles.plugins.registry import registries
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.invariants import OnlyOurCordonsLifted, PodBudgetsKept
-from haulout.sandbox.processes import Program
-from haulout.sandbox.scenarios.loading import load, parse
-from haulout.sandbox.scenarios.stage import Stage
-from haulout.sandbox.scenarios.timeline import Timeline
 from haulout.web.metrics import Exposition
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.scenarios.loading import load, parse
+from haulout_sandbox.scenarios.stage import Stage
+from haulout_sandbox.scenarios.timeline import Timeline
 from support.clusters import a_cluster
 from support.esx import PATIENCE, SETTINGS, Site, a_site
+from support.invariants import OnlyOurCordonsLifted, PodBudgetsKept
 from support.outside import FakeOutside
+from support.processes import Program
 from support.remembering import words
 from support.upheld import assert_upheld
 

@@ -29,12 +29,12 @@ from haulout.errors import OutsideError, UsageError
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL
-from haulout.sandbox.apiserver import ApiServer, User
 from haulout.web.api.shapes import AuthMode
 from haulout.web.auth.settings import AccessSettings
 from haulout.web.listening import Address
 from haulout.web.metrics import Exposition
 from haulout.web.wishes import Folder, WebhookSettings
+from haulout_sandbox.apiserver import ApiServer, User
 from support.builders import a_namespace, a_node, a_pod, a_workload
 from support.certificates import Authority
 from support.eventually import eventually

@@ -14,11 +14,11 @@ from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.lease_timing import LeaseTiming
 from haulout.kube.resources import NODES, PODS
-from haulout.sandbox.processes import Process
 from support.builders import a_node, a_pod
 from support.draining import SHOP, Town
 from support.listening import a_notice
 from support.outside import FakeOutside
+from support.processes import Process
 from support.replicas import HOME, a_site, both, holders, leader
 
 RETRY_PERIOD = LeaseTiming().retry_period.total_seconds()

@@ -12,10 +12,10 @@ from haulout.app.profiles import Profiles
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.profiles.plugin import PROFILE_LABEL, State
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.crashes import Stage, survives_crashes
-from haulout.sandbox.endings import USUALLY_LEFT_OUT, end_state
-from haulout.sandbox.invariants import PodBudgetsKept
+from haulout_sandbox.apiserver import Write
+from support.crashes import Stage, survives_crashes
+from support.endings import USUALLY_LEFT_OUT, end_state
+from support.invariants import PodBudgetsKept
 from support.outside import FakeOutside
 from support.replicas import (
     HOME,

@@ -11,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from haulout.core.virtual import VirtualClock
 from haulout.kinds import hold
 from haulout.kinds.notice import MAINTENANCE_NOTICES, NoticeCondition
 from haulout.kube.client import Client
@@ -20,14 +19,15 @@ from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
 from haulout.kube.transport import Request, Response, Stream, Transport
 from haulout.profiles.plugin import PROFILE_LABEL, STATE_LABEL
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.faults import mixture
-from haulout.sandbox.processes import Program
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support.clusters import a_cluster
+from support.faults import mixture
 from support.forewarned import Cloud, noticed
 from support.forewarned import operating as by_default
 from support.live import SandboxCluster
 from support.maintaining import entitled, order
+from support.processes import Program
 from support.profiled import annotate, operating
 
 FILE = """

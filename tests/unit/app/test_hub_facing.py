@@ -11,14 +11,14 @@ import pytest
 
 from haulout.app.hub_facing import face_hub
 from haulout.app.parts import Part
-from haulout.core.virtual import VirtualClock
 from haulout.hub.admission import Admission, Everybody, by_budget
 from haulout.hub.standing import ClusterStanding, Reach
 from haulout.kinds.clusterapi import EXTENSION_LEASE, ClusterKey
 from haulout.kube.client import Client
-from haulout.sandbox.apiserver import ApiServer
 from haulout.web.api.source import Source
 from haulout.web.api.troubles import Troubles
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support.budgeted_clusters import HOME, a_cluster_object, a_management_cluster, key
 
 LOST = ClusterStanding(key=ClusterKey("team-a", "prod"), reach=Reach.UNREACHABLE, reason="connection refused")

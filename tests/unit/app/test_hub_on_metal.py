@@ -23,7 +23,7 @@ from haulout.kinds.metal3 import REBOOT_OURS
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
-from haulout.sandbox.metal3 import a_host
+from haulout_sandbox.metal3 import a_host
 from support.builders import a_namespace, a_pod
 from support.clusterapi import Managed, managed
 

@@ -18,11 +18,11 @@ from haulout.kube.objects import Node
 from haulout.notices.sources import Source
 from haulout.notices.sources.aws.settings import Settings
 from haulout.notices.sources.aws.source import AwsSource
-from haulout.sandbox.clouds.aws import AwsCloud
-from haulout.sandbox.processes import Process
+from haulout_sandbox.clouds.aws import AwsCloud
 from support.draining import Town
 from support.kills import CONFIGURATION, QUEUE, Story, judged
 from support.outside import Asked, FakeOutside, Given
+from support.processes import Process
 from support.replicas import HOME, a_site, both, holders, leader
 
 ROUNDS = 5

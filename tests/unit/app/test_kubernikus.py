@@ -27,14 +27,14 @@ from haulout.kube.objects import RawObject
 from haulout.kubernikus.controller import Controller
 from haulout.kubernikus.keys import OWNER
 from haulout.kubernikus.nova import Document
-from haulout.sandbox.clouds.openstack import OpenStackCloud
-from haulout.sandbox.processes import Program
 from haulout.web.metrics import Exposition
 from support.builders import a_namespace
 from support.clusters import ACCOUNT, ClusterPlan, a_cluster
 from support.kubernikus import kubernikus_on_the_sandbox, names, needs_update, order, told
 from support.live import SandboxCluster
+from support.openstack import OpenStackCloud
 from support.outside import FakeOutside
+from support.processes import Program
 from support.profiled import BY_ANNOTATIONS
 from support.remembering import words
 

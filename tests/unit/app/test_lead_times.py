@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from haulout.core.virtual import VirtualClock
 from haulout.kinds.notice import Stage
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support.clusters import a_cluster
 from support.forewarned import Cloud, noticed, operating
 

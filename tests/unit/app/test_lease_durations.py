@@ -9,7 +9,7 @@ from haulout.app.operator import OperatorSettings, run_operator
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.lease_timing import LeaseTiming
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.builders import a_namespace
 from support.eventually import eventually
 

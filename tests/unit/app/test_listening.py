@@ -13,11 +13,11 @@ import pytest
 from haulout.core.clock import RealClock
 from haulout.kinds.notice import MAINTENANCE_NOTICES, Phase, definition
 from haulout.kube.resources import DEFINITIONS, NODES
-from haulout.sandbox.clouds.aws import AwsCloud
-from haulout.sandbox.clouds.aws.front import serving as serving_aws
-from haulout.sandbox.clouds.oci import OciCloud
-from haulout.sandbox.clouds.oci.cloud import STREAM
-from haulout.sandbox.clouds.oci.front import serving as serving_oci
+from haulout_sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.aws.front import serving as serving_aws
+from haulout_sandbox.clouds.oci import OciCloud
+from haulout_sandbox.clouds.oci.cloud import STREAM
+from haulout_sandbox.clouds.oci.front import serving as serving_oci
 from support.builders import a_node
 from support.eventually import eventually
 from support.oci_session import a_config_file

@@ -21,12 +21,12 @@ from haulout.kube.follow import Selection
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.resources import NODES
 from haulout.machines.controller import Controller
-from haulout.sandbox.openshift import definitions
-from haulout.sandbox.processes import Program
 from haulout.web.metrics import Exposition
+from haulout_sandbox.openshift import definitions
 from support.clusters import a_cluster
 from support.live import SandboxCluster
 from support.openshift import BRISK, PATIENCE, leaving, machine_api, machines, openshift, ready, with_machine_set
+from support.processes import Program
 from support.replacing import completed, order
 from support.telling import EVENT, hear
 

@@ -13,8 +13,6 @@ from haulout.app.configured import Configured
 from haulout.app.notices import Notices
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import Profiles
-from haulout.app.telemetry import catalogue
-from haulout.app.telemetry.alerts import ALERTS
 from haulout.app.vitals import Vitals
 from haulout.core.clock import Clock
 from haulout.core.metering import Kind
@@ -35,6 +33,8 @@ from support.live import LiveCluster
 from support.outside import FakeOutside
 from support.profiled import NAMESPACE
 from support.promql import Scrapes, fires, seconds
+from tools.metrics import catalogue
+from tools.metrics.alerts import ALERTS
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 STUCK = "stuck"

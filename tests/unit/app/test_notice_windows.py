@@ -17,11 +17,11 @@ from haulout.kube.objects import Node, RawObject
 from haulout.kube.timestamps import whole_seconds
 from haulout.notices.sources import Source
 from haulout.notices.sources.oci.source import OciSource
-from haulout.sandbox.clouds.oci import OciCloud
-from haulout.sandbox.clouds.oci.cloud import COMPARTMENT
-from haulout.sandbox.processes import Process
+from haulout_sandbox.clouds.oci import OciCloud
+from haulout_sandbox.clouds.oci.cloud import COMPARTMENT
 from support.builders import a_node
 from support.outside import FakeOutside
+from support.processes import Process
 from support.replicas import HOME, a_site, told
 
 MINUTE, HOUR = timedelta(minutes=1), timedelta(hours=1)

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.kinds.notice import MAINTENANCE_NOTICES, Kind, Stage
 from haulout.kube.objects import RawObject
-from haulout.sandbox.nodes import Machine
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
+from haulout_sandbox.nodes import Machine
 from support.clusters import a_cluster
 from support.forewarned import Cloud, noticed, operating, ours
 from support.live import SandboxCluster

@@ -27,12 +27,12 @@ from haulout.notices.sources.aws.settings import Settings
 from haulout.notices.sources.aws.source import AwsSource
 from haulout.notices.sources.oci.consumer import Place
 from haulout.notices.sources.oci.source import OciSource
-from haulout.sandbox.clouds.aws import AwsCloud
-from haulout.sandbox.clouds.oci import OciCloud
-from haulout.sandbox.processes import Process
+from haulout_sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.oci import OciCloud
 from support.builders import a_node
 from support.draining import Town
 from support.listening import Cloud, a_notice, listening_to
+from support.processes import Process
 from support.replicas import HOME, a_site, leader, told
 
 PLURAL = MAINTENANCE_NOTICES.plural

@@ -25,7 +25,7 @@ from haulout.profiles.model import Member, NotificationRule
 from haulout.profiles.object_notifications import ANNOTATION
 from haulout.profiles.object_notifier import NotifiedKind, ObjectNotifier
 from haulout.profiles.plugins.notifications.webhook import Webhook
-from haulout.sandbox.crashes import Stage, survives_crashes
+from support.crashes import Stage, survives_crashes
 from support.draining import Town, a_budget
 from support.outside import FakeOutside
 from support.replicas import HOME, a_site, is_done, leader, maintenance, order, replica_with_profiles

@@ -7,9 +7,9 @@ import pytest
 
 from haulout.app.machine_settings import NAMES
 from haulout.app.manifests import definitions
-from haulout.app.reference import page, pages
 from haulout.notices.sources.aws import settings as of_aws
 from haulout.notices.sources.oci import settings as of_oci
+from tools.reference.resources import page, pages
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 SOURCE = Path(__file__).parents[3] / "src" / "haulout"

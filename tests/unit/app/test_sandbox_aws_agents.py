@@ -16,12 +16,12 @@ from haulout.kinds.notice import MAINTENANCE_NOTICES
 from haulout.notices.inbox import Inbox
 from haulout.notices.sources.aws.metadata_source import AwsMetadataSource
 from haulout.notices.sources.aws.readings import METADATA
-from haulout.sandbox.apiserver.kinds import JsonObject
-from haulout.sandbox.apiserver.store import Write
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.invariants import GraceHonoured, PodBudgetsKept
-from haulout.sandbox.scenarios.loading import load
-from haulout.sandbox.scenarios.stage import Stage
+from haulout_sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.store import Write
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.scenarios.loading import load
+from haulout_sandbox.scenarios.stage import Stage
+from support.invariants import GraceHonoured, PodBudgetsKept
 from support.outside import FakeOutside
 from support.upheld import assert_upheld
 

@@ -18,8 +18,12 @@ from haulout.drain.lifecycle import NodeCondition
 from haulout.kinds.machines import machine_key
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice
 from haulout.kube.objects import RawObject
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.invariants import (
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.scenarios.loading import load
+from haulout_sandbox.scenarios.plan import reshaped
+from haulout_sandbox.scenarios.stage import Stage
+from haulout_sandbox.scenarios.timeline import Timeline
+from support.invariants import (
     DisruptionsWithinBudget,
     ForeignThingsUntouched,
     GraceHonoured,
@@ -27,10 +31,6 @@ from haulout.sandbox.invariants import (
     OnlyOurCordonsLifted,
     PodBudgetsKept,
 )
-from haulout.sandbox.scenarios.loading import load
-from haulout.sandbox.scenarios.plan import reshaped
-from haulout.sandbox.scenarios.stage import Stage
-from haulout.sandbox.scenarios.timeline import Timeline
 from support.outside import FakeOutside
 from support.upheld import assert_upheld
 

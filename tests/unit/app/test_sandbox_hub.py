@@ -18,11 +18,11 @@ from haulout.core.clock import Clock
 from haulout.hub.standing import Reach
 from haulout.kinds.clusterapi import HOOK, HOOK_OWNER, ClusterKey
 from haulout.kube.objects import RawObject
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.invariants import GraceHonoured, OnlyOurCordonsLifted, PodBudgetsKept
-from haulout.sandbox.scenarios.loading import load
-from haulout.sandbox.scenarios.stage import Stage
-from haulout.sandbox.scenarios.timeline import Timeline
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.scenarios.loading import load
+from haulout_sandbox.scenarios.stage import Stage
+from haulout_sandbox.scenarios.timeline import Timeline
+from support.invariants import GraceHonoured, OnlyOurCordonsLifted, PodBudgetsKept
 from support.outside import FakeOutside
 from support.upheld import assert_upheld
 

@@ -12,9 +12,9 @@ from haulout.core.clock import Clock
 from haulout.kinds.notice import definition
 from haulout.kube.client import Client
 from haulout.kube.lease_timing import LeaseTiming
-from haulout.sandbox.processes import Process
 from support.draining import Town
 from support.listening import Cloud, a_notice, listening_to
+from support.processes import Process
 from support.replicas import HOME, a_site
 
 LONG = LeaseTiming(

@@ -11,14 +11,15 @@ import pytest
 import yaml
 
 import haulout
-from docsite import targets
-from haulout.app.telemetry import catalogue, grafana, written
-from haulout.app.telemetry.alerts import ALERTS, Alert
 from haulout.cli.entry import haulout as program
 from haulout.core.metering import Kind
 from haulout.web import process
 from support.alert_cases import FIRE
 from support.promql import Expression
+from tools.docsite import targets
+from tools.metrics import catalogue, grafana
+from tools.metrics import files as written
+from tools.metrics.alerts import ALERTS, Alert
 
 ROOT = Path(__file__).parents[3]
 PANELS: list[dict[str, Any]] = [it for it in grafana.dashboard()["panels"] if it["type"] != "row"]

@@ -16,7 +16,7 @@ from haulout.kube.ledger import LEDGERS
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.builders import a_node
 
 HOME, OWNER = "haulout", "profile/os"

@@ -11,15 +11,15 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.crashes import Stage, survives_crashes
-from haulout.sandbox.endings import USUALLY_LEFT_OUT, end_state
-from haulout.sandbox.faults import Fault, mixture
-from haulout.sandbox.invariants import NodeBudget
-from haulout.sandbox.nodes import Delays
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.nodes import Delays
 from support.budgeted import FILE, leading, out, slots, within
 from support.builders import a_namespace, a_pod
 from support.clusters import ClusterPlan, a_cluster
+from support.crashes import Stage, survives_crashes
+from support.endings import USUALLY_LEFT_OUT, end_state
+from support.faults import Fault, mixture
+from support.invariants import NodeBudget
 from support.live import SandboxCluster
 from support.maintaining import (
     DEFINITION,

@@ -14,11 +14,11 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.errors import NotFound
-from haulout.sandbox.faults import mixture
-from haulout.sandbox.invariants import NodeBudget
 from support.budgeted import FILE, is_out, leading, out, within
 from support.builders import a_namespace
 from support.clusters import a_cluster
+from support.faults import mixture
+from support.invariants import NodeBudget
 from support.live import SandboxCluster
 from support.maintaining import PLURAL, countermand, maintained, order
 from support.profiled import annotate, attach, operating

@@ -14,7 +14,7 @@ from haulout.kube.objects import Node
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
 from haulout.maintenance.holding import WISHES
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.builders import a_node
 
 ONE = [Limit(most=1)]

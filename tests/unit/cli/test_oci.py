@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.clouds.oci import OciCloud
-from haulout.sandbox.clouds.oci.cloud import STREAM
-from haulout.sandbox.clouds.oci.front import serving
+from haulout_sandbox.clouds.oci import OciCloud
+from haulout_sandbox.clouds.oci.cloud import STREAM
+from haulout_sandbox.clouds.oci.front import serving
 from support.commands import Haulout, runner
 from support.oci_events import BEGUN, EVENT, INSTANCE, envelope
 from support.oci_session import a_config_file

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from haulout.cli.entry import haulout
-from haulout.cli.reference import PAGE, page
+from tools.reference.commands import PAGE, page
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference"
 

@@ -24,7 +24,6 @@ from haulout.cli.topping.ways import ByAddress, find
 from haulout.core.clock import Clock, RealClock
 from haulout.errors import HauloutError
 from haulout.kube.client import Client
-from haulout.sandbox.apiserver import ApiServer
 from haulout.web.api.shapes import (
     Banner,
     Blocker,
@@ -46,6 +45,7 @@ from haulout.web.api.shapes import (
 )
 from haulout.web.connections import DASHBOARD
 from haulout.web.listening import listening
+from haulout_sandbox.apiserver import ApiServer
 from support.builders import a_namespace, a_pod
 from support.canned_clusters import a_hub_summary, some_clusters
 

@@ -10,11 +10,11 @@ import yaml
 from click.testing import CliRunner
 
 from haulout.app import daemon, workload
-from haulout.app.packaging import chart, kustomize
 from haulout.cli.entry import haulout
 from haulout.kube.objects import RawObject
 from haulout.notices.agent import health
 from support.helm import CHART, NAMESPACE, RELEASE, helm, one, written
+from tools.packages import chart, kustomize
 
 KINDS = {
     "ServiceAccount",

@@ -10,8 +10,8 @@ import pytest
 
 from haulout.core.clock import RealClock
 from haulout.kube.objects import object_key
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.apiserver.builtin_kinds import ALL
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver.builtin_kinds import ALL
 from support.helm import CHART, helm
 from support.kubectl import served
 

@@ -11,11 +11,11 @@ import haulout
 from haulout.app import hub_manifests, manifests, needs, workload
 from haulout.app.hub_manifests import HubInstallation
 from haulout.app.manifests import Installation
-from haulout.app.packaging import everything
-from haulout.app.packaging.gotemplate import Filled, Inset, Noted, When, document, text
-from haulout.app.packaging.versions import semantic
 from haulout.kube.objects import RawObject
 from support.helm import CHART, DEPLOY, allowed, of_operator, one, permissions, template
+from tools.packages import everything
+from tools.packages.gotemplate import Filled, Inset, Noted, When, document, text
+from tools.packages.versions import semantic
 
 IMAGE = f"haulout:{haulout.__version__}"
 PLAIN = manifests.everything(Installation(image=IMAGE))

@@ -10,12 +10,12 @@ import pytest
 import yaml
 
 import haulout
-from haulout.app.packaging import pages
-from haulout.app.packaging.settings import IMAGE
-from haulout.app.packaging.values import Value
-from haulout.app.packaging.versions import semantic
 from haulout.kube.objects import RawObject
 from support.helm import CHART, DEPLOY, REPOSITORY, one, template
+from tools.packages.settings import IMAGE
+from tools.packages.values import Value
+from tools.packages.versions import semantic
+from tools.reference import image_versions as pages
 
 TAG = haulout.__version__
 OPERATOR = f"haulout:{TAG}"

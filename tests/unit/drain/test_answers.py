@@ -9,7 +9,7 @@ from haulout.drain.answers import Answers
 from haulout.drain.selection import DaemonSetAnswer
 from haulout.drain.sorting import Question
 from haulout.kube.client import Client
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 
 LOGS = Question("daemonset", "shop/logs")
 

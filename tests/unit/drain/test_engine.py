@@ -9,7 +9,6 @@ import msgspec
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock
 from haulout.drain.blockers import Kind
 from haulout.drain.engine import Drain
 from haulout.drain.memory import Checkpoint
@@ -23,7 +22,8 @@ from haulout.kube.objects import RawObject
 from haulout.kube.resources import PODS
 from haulout.kube.selectors import parse
 from haulout.kube.transport import Response
-from haulout.sandbox.cluster import Cluster
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support.draining import DRAINER, SHOP, Town, a_budget, a_pod, a_town, a_workload, is_ready
 
 SECOND = timedelta(seconds=1)

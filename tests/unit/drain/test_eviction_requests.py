@@ -19,9 +19,9 @@ from haulout.kube.lifecycle import EVICTION_REQUESTS
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import NODES
 from haulout.kube.selectors import parse
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.apiserver.lifecycle_kinds import EVICTION_REQUEST_API, definitions
-from haulout.sandbox.crashes import Stage, Story, survives_crashes
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.apiserver.lifecycle_kinds import EVICTION_REQUEST_API, definitions
+from support.crashes import Stage, Story, survives_crashes
 from support.draining import SHOP, Town, a_budget, a_pod, a_town
 from support.responders import MOVER, Responder, a_request, responders
 

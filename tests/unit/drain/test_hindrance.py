@@ -2,10 +2,10 @@
 
 from datetime import datetime, timedelta
 
-from haulout.core.virtual import EPOCH
 from haulout.drain.blockers import Blocker, Kind
 from haulout.drain.hindrance import Hindrance, Hindrances
 from haulout.drain.progress import Standing
+from haulout_sandbox.event_loops.virtual import EPOCH
 
 CART, DESK = "PodDisruptionBudget shop/cart", "PodDisruptionBudget shop/desk"
 

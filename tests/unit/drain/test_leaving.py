@@ -13,7 +13,7 @@ from haulout.drain.ladder import Rung
 from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.objects import Metadata, Node, Pod
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 
 POD = Pod(metadata=Metadata(name="cart-0", namespace="shop", uid="5678"))
 NODE = Node(metadata=Metadata(name="n1", uid="1234"))

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from haulout.kube.client import Client
-from haulout.sandbox.apiserver.store import Write
-from haulout.sandbox.clouds.vsphere.cloud import POWER_OFF
-from haulout.sandbox.crashes import Stage, survives_crashes
-from haulout.sandbox.endings import end_state
+from haulout_sandbox.apiserver.store import Write
+from haulout_sandbox.clouds.vsphere.cloud import POWER_OFF
+from support.crashes import Stage, survives_crashes
+from support.endings import end_state
 from support.esx import Site, a_site
 
 HOSTS = {"n1": "esx-a1"}

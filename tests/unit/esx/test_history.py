@@ -8,8 +8,8 @@ from haulout.core.clock import Clock
 from haulout.esx.keys import INITIATED, OWNER
 from haulout.history.record import COMPLETED, definition
 from haulout.kube.client import Client
-from haulout.sandbox.crashes import Stage, survives_crashes
 from support.clusters import a_cluster
+from support.crashes import Stage, survives_crashes
 from support.esx import Site, a_site
 from support.remembering import remembered, replays, words
 

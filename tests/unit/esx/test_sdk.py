@@ -18,12 +18,12 @@ from haulout.esx.sdk import connecting
 from haulout.esx.settings import Access, Credentials
 from haulout.esx.vcenter import Host, Power, VCenter
 from haulout.kube.network.certificates import Authority
-from haulout.sandbox.clouds.answering import answering
-from haulout.sandbox.clouds.vsphere import VsphereCloud
-from haulout.sandbox.clouds.vsphere.front import Front
-from haulout.sandbox.front import listening
+from haulout_sandbox.clouds.answering import answering
+from haulout_sandbox.clouds.vsphere import VsphereCloud
+from haulout_sandbox.front import listening
 from support.esx import PASSWORD
 from support.eventually import eventually
+from support.vsphere.front import Front
 
 pytestmark = pytest.mark.real_time
 

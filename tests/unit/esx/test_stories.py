@@ -8,7 +8,7 @@ import pytest
 from haulout.core.clock import Clock
 from haulout.drain.cordon import MARK
 from haulout.esx.keys import ASKED, INITIATED, STATE, VERSION
-from haulout.sandbox.clouds.vsphere.cloud import OFF, ON, POWER_OFF
+from haulout_sandbox.clouds.vsphere.cloud import OFF, ON, POWER_OFF
 from support.builders import a_pod
 from support.clusters import a_cluster
 from support.esx import PATIENCE, SETTINGS, Site, a_site

@@ -13,10 +13,10 @@ from haulout.esx.settings import Credentials, VCenters
 from haulout.kinds.clusterapi import DRAIN_RULES
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
-from haulout.sandbox.clouds.vsphere.cloud import OFF, ON, POWER_OFF, POWER_ON
-from haulout.sandbox.processes import Process
+from haulout_sandbox.clouds.vsphere.cloud import OFF, ON, POWER_OFF, POWER_ON
 from support.clusters import a_cluster
 from support.esx import PASSWORD, PATIENCE, SETTINGS, Site, a_site
+from support.processes import Process
 
 SKIP_ALL = '{"rules": [{"name": "all", "behavior": "Skip"}]}'
 

@@ -10,7 +10,6 @@ from random import Random
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import EPOCH
 from haulout.errors import LeadershipLost
 from haulout.history import backlog
 from haulout.history.backlog import Backlog
@@ -33,6 +32,7 @@ from haulout.kube.client import Client
 from haulout.kube.objects import Node
 from haulout.kube.resources import DEFINITIONS, NODES
 from haulout.kube.transport import Request, Response
+from haulout_sandbox.event_loops.virtual import EPOCH
 from support.builders import a_node
 from support.clusters import a_cluster
 from support.live import SandboxCluster

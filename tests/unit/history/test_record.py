@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haulout.core.virtual import EPOCH
 from haulout.history import record
 from haulout.history.record import (
     COMPLETED,
@@ -26,6 +25,7 @@ from haulout.history.record import (
     read_standing,
     write_standing,
 )
+from haulout_sandbox.event_loops.virtual import EPOCH
 
 STATES = ("operational", "maintenance-required", "in-maintenance")
 OPERATIONAL, REQUIRED, MAINTAINED = STATES

@@ -9,7 +9,6 @@ from random import Random
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import EPOCH
 from haulout.history.keeper import Keeper
 from haulout.history.record import (
     CREATED,
@@ -29,6 +28,7 @@ from haulout.kube.patches import merge_patch
 from haulout.kube.resources import DEFINITIONS, NODES
 from haulout.kube.transport import Request
 from haulout.maintenance.sight import node_cache
+from haulout_sandbox.event_loops.virtual import EPOCH
 from support.clusters import a_cluster
 from support.live import SandboxCluster
 from support.recorded import DEFINITION, PLURAL, entries, moves, recorded, writes

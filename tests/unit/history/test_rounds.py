@@ -12,14 +12,14 @@ from random import Random
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock
 from haulout.kube.transport import Request
-from haulout.sandbox.processes import Process
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support.clusters import a_cluster
 from support.history_judge import MAINTENANCES, RECORDS, Judge
 from support.live import SandboxCluster
 from support.maintaining import entitled, order, phase
 from support.outside import FakeOutside
+from support.processes import Process
 from support.profiled import BY_ANNOTATIONS, a_file, annotate, attach, operating, state
 from support.recorded import recorded
 

@@ -13,9 +13,7 @@ from haulout.hub.cluster_limits import read_limit
 from haulout.kinds.clusterapi import ENABLED, HOOK, HOOK_OWNER, MAINTENANCE, REQUESTED
 from haulout.kube.ledger import ledger_name
 from haulout.kube.patches import merge_patch
-from haulout.sandbox.apiserver import ApiServer, Write
-from haulout.sandbox.crashes import Stage, survives_crashes
-from haulout.sandbox.endings import USUALLY_LEFT_OUT, end_state
+from haulout_sandbox.apiserver import ApiServer, Write
 from support.budgeted_clusters import (
     BEGUN,
     HOME,
@@ -31,6 +29,8 @@ from support.budgeted_clusters import (
 )
 from support.builders import a_namespace
 from support.clusters import a_cluster
+from support.crashes import Stage, survives_crashes
+from support.endings import USUALLY_LEFT_OUT, end_state
 from support.live import SandboxCluster
 
 A, B, C = (f"team-{it}/prod" for it in "abc")

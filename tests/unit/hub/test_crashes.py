@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.errors import KubeError
 from haulout.hub.settings import OldApprovals
 from haulout.kube.transport import Request, Response, Stream, Transport
-from haulout.sandbox.crashes import THOROUGHNESS, is_counted
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
+from support.crashes import THOROUGHNESS, is_counted
 from support.hubs import Side, World
 
 DOWN_FOR = timedelta(seconds=2)

@@ -10,8 +10,8 @@ from haulout.core.clock import Clock
 from haulout.hub.standing import Reach
 from haulout.kinds.clusterapi import ClusterKey
 from haulout.kube.transport import Request, Response, Stream, Transport
-from haulout.sandbox.apiserver import Faults, InProcessTransport
-from haulout.sandbox.apiserver.transport import InProcessStream
+from haulout_sandbox.apiserver import Faults, InProcessTransport
+from haulout_sandbox.apiserver.transport import InProcessStream
 from support.hubs import Side, World
 
 Befall = Callable[[InProcessTransport], None]

@@ -20,10 +20,10 @@ from haulout.kube.follow import Selection
 from haulout.kube.objects import Metadata, Node, NodeSpec
 from haulout.kube.resources import DEFINITIONS
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer, Write
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.crashes import Stage, survives_crashes
+from haulout_sandbox.apiserver import ApiServer, Write
+from haulout_sandbox.cluster import Cluster
 from support.bare_metal import FOREIGN, HOST, MACHINES, Yard, a_definition, a_host, a_machine, a_yard, operating
+from support.crashes import Stage, survives_crashes
 from support.interposed import Interposed
 
 SPACE = "metal3"

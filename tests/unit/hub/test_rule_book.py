@@ -16,7 +16,7 @@ from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import DEFINITIONS
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.bare_metal import EVENTS, a_definition
 from support.eventually import eventually
 

@@ -10,15 +10,15 @@ import yaml
 
 from controlplane import free_port
 from haulout.core.clock import RealClock
-from haulout.sandbox.clouds.openstack import OpenStackCloud
-from haulout.sandbox.clouds.openstack.cloud import REGION
-from haulout.sandbox.clouds.openstack.front import serving
-from haulout.sandbox.front import Front
-from haulout.sandbox.nodes import Delays
+from haulout_sandbox.front import Front
+from haulout_sandbox.nodes import Delays
 from support.certificates import Authority
 from support.clusters import a_cluster
 from support.kubernikus import is_cordoned, kubernikus_on_the_sandbox, needs_update, order, told
 from support.live import SandboxCluster
+from support.openstack import OpenStackCloud
+from support.openstack.cloud import REGION
+from support.openstack.front import serving
 
 HOST, HOME, TOKEN = "127.0.0.1", "kube-system", "operator-token"
 FILE = "intervals: {requeue: 1s, podDeletion: {period: 5s, timeout: 2m}, podEviction: {period: 20s, timeout: 5m}}\n"

@@ -16,14 +16,14 @@ from haulout.errors import LeadershipLost
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kubernikus.keys import DELETE_NODE, NEEDS_UPDATE, SERVER
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.clouds.openstack import OpenStackCloud
-from haulout.sandbox.crashes import Stage, survives_crashes
-from haulout.sandbox.faults import Fault, mixture
-from haulout.sandbox.nodes import Delays
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.nodes import Delays
 from support.clusters import ClusterPlan, a_cluster
+from support.crashes import Stage, survives_crashes
+from support.faults import Fault, mixture
 from support.kubernikus import SETTINGS, is_cordoned, kubernikus_on_the_sandbox, names, needs_update, order, seeing_to
 from support.live import SandboxCluster
+from support.openstack import OpenStackCloud
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 

@@ -6,11 +6,11 @@ from haulout.core.clock import Clock
 from haulout.history.record import definition
 from haulout.kube.client import Client
 from haulout.kubernikus.keys import OWNER
-from haulout.sandbox.clouds.openstack import OpenStackCloud
-from haulout.sandbox.crashes import Stage, survives_crashes
-from haulout.sandbox.nodes import Delays
+from haulout_sandbox.nodes import Delays
 from support.clusters import a_cluster
+from support.crashes import Stage, survives_crashes
 from support.kubernikus import is_cordoned, kubernikus_on_the_sandbox, order, seeing_to
+from support.openstack import OpenStackCloud
 from support.remembering import remembered, replays, words
 
 SOON = timedelta(seconds=5)

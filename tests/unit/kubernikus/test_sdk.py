@@ -15,10 +15,10 @@ from haulout.errors import CloudError, ConfigError, OutsideError
 from haulout.kubernikus import sdk
 from haulout.kubernikus.nova import Server
 from haulout.kubernikus.sdk import SdkNova
-from haulout.sandbox.clouds.openstack import OpenStackCloud
-from haulout.sandbox.clouds.openstack.cloud import REGION, Account
-from haulout.sandbox.clouds.openstack.front import serving
 from support.eventually import eventually
+from support.openstack import OpenStackCloud
+from support.openstack.cloud import REGION, Account
+from support.openstack.front import serving
 
 PASSWORD = 's3cret"#;'
 pytestmark = [
@@ -87,7 +87,7 @@ async def test_a_server_that_is_gone_is_deleted() -> None:
 
 
 async def test_many_servers_come_in_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    from haulout.sandbox.clouds.openstack import front
+    from support.openstack import front
 
     monkeypatch.setattr(front, "_PAGE", 3)
     async with a_cloud() as (cloud, settings):
@@ -159,7 +159,7 @@ async def test_no_answer_is_an_error_after_a_while_and_has_no_status() -> None:
 async def test_an_answer_that_makes_no_sense_is_an_error_like_any_other(
     body: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from haulout.sandbox.clouds.openstack import front
+    from support.openstack import front
 
     async def garbled(_: object, __: web.Request) -> web.Response:
         return web.Response(text=body, content_type="application/json")

@@ -12,11 +12,10 @@ from haulout.kinds.clusterapi import DRAIN_RULES
 from haulout.kube.client import Client
 from haulout.kubernikus.controller import Controller
 from haulout.kubernikus.settings import Settings
-from haulout.sandbox.apiserver import discovery
-from haulout.sandbox.clouds.openstack import OpenStackCloud, Paces
-from haulout.sandbox.invariants import PodBudgetsKept
+from haulout_sandbox.apiserver import discovery
 from support.builders import a_node
 from support.clusters import a_cluster
+from support.invariants import PodBudgetsKept
 from support.kubernikus import (
     INTERVAL,
     SETTINGS,
@@ -30,6 +29,7 @@ from support.kubernikus import (
     told,
 )
 from support.live import SandboxCluster
+from support.openstack import OpenStackCloud, Paces
 
 MINUTE = timedelta(minutes=1)
 NEVER = Paces(replacement=timedelta(days=1), boot=timedelta(days=1))

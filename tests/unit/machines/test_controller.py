@@ -6,7 +6,7 @@ from haulout.core.clock import Clock
 from haulout.kinds.machinemaintenance import NAMESPACE
 from haulout.kinds.openshift import MACHINE_NAMESPACE
 from haulout.machines.timing import Terms
-from haulout.sandbox.openshift import Paces
+from haulout_sandbox.openshift import Paces
 from support.clusters import a_cluster
 from support.live import SandboxCluster
 from support.openshift import BRISK, claim_on, machine_api, node_of, openshift, with_control_plane, with_machine_set

@@ -11,9 +11,9 @@ from haulout.kinds.notice import Stage as Stages
 from haulout.kinds.openshift import MACHINE_NAMESPACE
 from haulout.kube.transport import Request
 from haulout.machines.timing import Terms
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.crashes import Stage, is_counted, survives_crashes
+from haulout_sandbox.apiserver import Write
 from support.clusters import a_cluster
+from support.crashes import Stage, is_counted, survives_crashes
 from support.live import SandboxCluster
 from support.openshift import (
     BRISK,

@@ -9,10 +9,10 @@ from haulout.core.clock import Clock
 from haulout.kinds.machinemaintenance import NAMESPACE
 from haulout.kinds.openshift import MACHINE_NAMESPACE
 from haulout.machines.timing import Terms
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.faults import Fault, mixture
-from haulout.sandbox.openshift import Paces
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.openshift import Paces
 from support.clusters import a_cluster
+from support.faults import Fault, mixture
 from support.live import SandboxCluster
 from support.openshift import (
     BRISK,

@@ -16,7 +16,7 @@ from haulout.drain import cordon
 from haulout.kube.namespaces import namespace
 from haulout.kube.resources import NODES
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver.faults import When
+from haulout_sandbox.apiserver.faults import When
 from support.builders import a_pod
 from support.clusters import a_cluster
 from support.live import SandboxCluster

@@ -12,7 +12,7 @@ from haulout.core.clock import Clock
 from haulout.kinds.clusterapi import DRAIN_RULES
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.builders import a_pod
 from support.clusters import a_cluster
 from support.live import SandboxCluster

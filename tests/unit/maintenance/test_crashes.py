@@ -6,11 +6,11 @@ import pytest
 
 from haulout.drain.cordon import BACKUP, MARK
 from haulout.kube.transport import Request
-from haulout.sandbox.crashes import Stage, is_counted, survives_crashes
-from haulout.sandbox.invariants import OnlyOurCordonsLifted
-from haulout.sandbox.nodes import Delays
+from haulout_sandbox.nodes import Delays
 from support.builders import a_pod
 from support.clusters import ClusterPlan, a_cluster
+from support.crashes import Stage, is_counted, survives_crashes
+from support.invariants import OnlyOurCordonsLifted
 from support.live import SandboxCluster
 from support.maintaining import (
     DEFINITION,

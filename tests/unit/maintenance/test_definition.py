@@ -21,7 +21,7 @@ from haulout.maintenance.resource import (
     Status,
     definition,
 )
-from haulout.sandbox.apiserver import crds
+from haulout_sandbox.apiserver import crds
 
 CRD: dict[str, Any] = definition()
 VERSION = CRD["spec"]["versions"][0]

@@ -8,9 +8,9 @@ from datetime import timedelta
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.faults import Fault, mixture
 from support.builders import a_pod
 from support.clusters import a_cluster
+from support.faults import Fault, mixture
 from support.live import SandboxCluster
 from support.maintaining import (
     has_lease,

@@ -9,19 +9,19 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import EPOCH
 from haulout.history.record import ENDED_UNSEEN, GAP
 from haulout.kube.resources import DEFINITIONS
 from haulout.kube.transport import Request
 from haulout.maintenance.recording import notes, ordered_by
 from haulout.maintenance.resource import ManagedFields, NodeMaintenance, OrderMetadata, definition
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.crashes import Stage, is_counted, survives_crashes
-from haulout.sandbox.endings import end_state
-from haulout.sandbox.faults import Fault
-from haulout.sandbox.nodes import Delays
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.event_loops.virtual import EPOCH
+from haulout_sandbox.nodes import Delays
 from support.builders import a_pod
 from support.clusters import ClusterPlan, a_cluster
+from support.crashes import Stage, is_counted, survives_crashes
+from support.endings import end_state
+from support.faults import Fault
 from support.live import SandboxCluster
 from support.maintaining import (
     LEASES,

@@ -13,7 +13,7 @@ from haulout.kube.client import Client
 from haulout.kube.objects import Node
 from haulout.maintenance.resource import NODE_MAINTENANCES, NodeMaintenance
 from haulout.maintenance.sight import MaintenanceGone, Sight, changed_for_us
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.builders import a_node
 from support.interposed import Interposed
 from support.maintaining import DEFINITION, LEASES, NAME, a_lease, a_maintenance

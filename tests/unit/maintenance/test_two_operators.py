@@ -13,11 +13,10 @@ from haulout.app.operator import OperatorSettings, run_operator
 from haulout.core.clock import Clock
 from haulout.kube.objects import RawObject
 from haulout.maintenance.lease import HOLDER
-from haulout.sandbox.faults import FAULTS, Fault, mixture
-from haulout.sandbox.invariants import DeadHoldNothing, Death, Invariant
-from haulout.sandbox.processes import Process
 from support.builders import a_namespace, a_pod
 from support.clusters import a_cluster
+from support.faults import FAULTS, Fault, mixture
+from support.invariants import DeadHoldNothing, Death, Invariant
 from support.live import SandboxCluster
 from support.maintaining import (
     PLURAL,
@@ -35,6 +34,7 @@ from support.maintaining import (
     status,
     succeeded,
 )
+from support.processes import Process
 
 HOME = "haulout"
 BOTH = ("a", "b")

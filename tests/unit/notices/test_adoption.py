@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.kinds.notice import MAINTENANCE_NOTICES, Phase, Stage
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NAMESPACES, NODES
 from haulout.notices.adoption import ADOPTED, ADOPTED_FROM, NOTICE
 from haulout.notices.sources.oci.handler import CRON_JOBS, CronJob
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
 from support.builders import a_namespace, a_node
 from support.eventually import eventually
 from support.interposed import Interposed

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.errors import CannotMove, CloudError
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticeCondition
 from haulout.kube.cache import Cache, as_is
@@ -25,8 +24,9 @@ from haulout.notices.sources import Mover
 from haulout.notices.sources.aws.settings import Settings
 from haulout.notices.sources.aws.source import AwsSource
 from haulout.notices.sources.oci.source import OciSource
-from haulout.sandbox.clouds.aws import AwsCloud
-from haulout.sandbox.clouds.oci import OciCloud
+from haulout_sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.oci import OciCloud
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
 from support.builders import a_node
 from support.noticed import DAY, HOUR, MINUTE, NoticedWorld, noticed
 

@@ -21,7 +21,7 @@ from haulout.profiles import machine, stepping
 from haulout.profiles.controller import Controller
 from haulout.profiles.info import as_json
 from haulout.profiles.plugin import DATA_ANNOTATION, PROFILE_LABEL, STATE_LABEL, State
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.builders import a_namespace, a_node, a_pod
 from support.clusters import a_cluster
 from support.live import SandboxCluster

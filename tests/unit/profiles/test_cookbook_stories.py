@@ -15,7 +15,7 @@ from haulout.errors import OutsideError
 from haulout.kinds.notice import MAINTENANCE_NOTICES, definition
 from haulout.kube.objects import RawObject
 from haulout.kube.timestamps import whole_seconds
-from haulout.sandbox.nodes import Machine
+from haulout_sandbox.nodes import Machine
 from support.clusters import ClusterPlan
 from support.cookbook import (
     BERLIN,

@@ -17,23 +17,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import run_virtual
 from haulout.errors import LeadershipLost
 from haulout.kube.client import Client
 from haulout.kube.leader import LeaderElection
 from haulout.kube.transport import Request
 from haulout.profiles import begun
 from haulout.profiles.plugin import PROFILE_LABEL, State
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.crashes import Crash, Stage, is_counted, survives_crashes
-from haulout.sandbox.endings import USUALLY_LEFT_OUT, end_state
-from haulout.sandbox.faults import Fault, mixture
-from haulout.sandbox.invariants import PodBudgetsKept
-from haulout.sandbox.nodes import Delays
-from haulout.sandbox.processes import Program
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.event_loops.virtual import run_virtual
+from haulout_sandbox.nodes import Delays
 from support.builders import a_namespace, a_node, a_pod
 from support.clusters import a_cluster
+from support.crashes import Crash, Stage, is_counted, survives_crashes
+from support.endings import USUALLY_LEFT_OUT, end_state
+from support.faults import Fault, mixture
+from support.invariants import PodBudgetsKept
 from support.live import SandboxCluster
+from support.processes import Program
 from support.profiling import (
     HOME,
     Phone,

@@ -14,10 +14,10 @@ import pytest
 from haulout.app.profiles import Profiles
 from haulout.core.clock import Clock
 from haulout.profiles.plugin import PROFILE_LABEL, State
-from haulout.sandbox.faults import Fault, mixture
-from haulout.sandbox.invariants import GraceHonoured
 from support.builders import a_namespace, a_pod
 from support.clusters import ClusterPlan, a_cluster
+from support.faults import Fault, mixture
+from support.invariants import GraceHonoured
 from support.live import SandboxCluster
 from support.maintaining import maintained
 from support.outside import Asked, FakeOutside, Given

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from haulout.kube.objects import Node, RawObject
 from haulout.profiles.fitting import Fit, Room, Want, Wish, fit, refusal, room_of, want_of, wish_of
-from haulout.sandbox.nodes.occupancy import Occupancy
-from haulout.sandbox.nodes.placement import Fleet, place
-from haulout.sandbox.nodes.view import NodeView
+from haulout_sandbox.nodes.occupancy import Occupancy
+from haulout_sandbox.nodes.placement import Fleet, place
+from haulout_sandbox.nodes.view import NodeView
 from support.builders import a_node, a_pod
 from support.nodes import node_view, pod_view
 

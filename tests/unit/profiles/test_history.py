@@ -11,13 +11,13 @@ from haulout.history.record import COMPLETED
 from haulout.kube.transport import Request
 from haulout.profiles import passed
 from haulout.profiles.plugin import PROFILE_LABEL, State
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.crashes import Stage, survives_crashes
-from haulout.sandbox.endings import end_state
-from haulout.sandbox.faults import Fault, mixture
-from haulout.sandbox.nodes import Delays
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.nodes import Delays
 from support.builders import a_namespace, a_pod
 from support.clusters import ClusterPlan, a_cluster
+from support.crashes import Stage, survives_crashes
+from support.endings import end_state
+from support.faults import Fault, mixture
 from support.live import LiveCluster
 from support.profiling import HOME, annotate, invariants, label, metadata, operating, state
 from support.recorded import PLURAL, drains, entries, moves, recorded, writes

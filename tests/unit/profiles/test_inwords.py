@@ -4,8 +4,8 @@ import textwrap
 
 from haulout.profiles import inwords
 from haulout.profiles.plugins.registry import registries
-from haulout.profiles.reference import own
 from haulout.profiles.trial import Trial, attempt
+from tools.reference.plugins import own
 
 OURS = own(registries())
 # Some must be addresses, and none minds to be one.

@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from haulout.core.virtual import EPOCH
 from haulout.errors import ConfigErrors
 from haulout.kinds.notice import MaintenanceNotice
 from haulout.kinds.notification import EventName, ObjectEvent
@@ -24,6 +23,7 @@ from haulout.profiles.plugin import Notification
 from haulout.profiles.plugins.notifications.slack import Slack
 from haulout.profiles.plugins.notifications.teams import Teams
 from haulout.profiles.plugins.registry import registries
+from haulout_sandbox.event_loops.virtual import EPOCH
 from support.outside import FakeOutside, a_message
 
 MINUTE = timedelta(minutes=1)

@@ -14,7 +14,7 @@ from haulout.profiles.controller import Controller
 from haulout.profiles.info import as_json
 from haulout.profiles.plugin import PROFILE_LABEL, State
 from haulout.profiles.why import heard
-from haulout.sandbox.nodes import Delays
+from haulout_sandbox.nodes import Delays
 from support.builders import a_namespace, a_pod
 from support.clusters import ClusterPlan, a_cluster
 from support.live import SandboxCluster

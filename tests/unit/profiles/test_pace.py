@@ -3,12 +3,12 @@
 import re
 from datetime import timedelta
 
-from haulout.core.virtual import VirtualClock
 from haulout.profiles.controller import Controller
 from haulout.profiles.pace import Pace
 from haulout.profiles.plugin import PROFILE_LABEL, State
 from haulout.profiles.steps import ProfileReport
 from haulout.profiles.why import judge
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support.clusters import a_cluster
 from support.profiling import invariants, label, operating, told
 from support.scenes import MINUTE, NOW

@@ -4,10 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from haulout.core.virtual import EPOCH
 from haulout.kube.objects import Metadata, Node
 from haulout.profiles import passed
 from haulout.profiles.passed import Passed
+from haulout_sandbox.event_loops.virtual import EPOCH
 
 
 def a_node(text: str | None) -> Node:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from haulout.profiles import reference
 from haulout.profiles.config import Registries
 from haulout.profiles.plugin import Check, Notification, Plugin, Schedule, Trigger
 from haulout.profiles.plugins.registry import registries
 from haulout.profiles.trial import attempt
 from support.plugins import REGISTRIES
+from tools.reference import plugins as reference
 
 FOLDER = Path(__file__).parents[3] / "docs" / "reference"
 OURS = reference.own(registries())

@@ -7,9 +7,9 @@ from haulout.kinds import machinemaintenance
 from haulout.kinds.machinemaintenance import MACHINE_MAINTENANCES, NAMESPACE
 from haulout.kinds.openshift import MACHINE_OF_NODE
 from haulout.profiles.plugin import PROFILE_LABEL, State
-from haulout.sandbox.crashes import Stage, survives_crashes
 from support.builders import a_namespace
 from support.clusters import ClusterPlan, a_cluster
+from support.crashes import Stage, survives_crashes
 from support.live import SandboxCluster
 from support.profiling import HOME, label, operating, state
 

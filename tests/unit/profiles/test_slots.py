@@ -16,7 +16,7 @@ from haulout.profiles.performing import Performer
 from haulout.profiles.plugin import STATE_LABEL, Claim, LeaseClaim, SlotClaim, State
 from haulout.profiles.scopes import NodeScope
 from haulout.profiles.sights import NodeSights
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.builders import a_node
 from support.scenes import MINUTE, PROFILE
 

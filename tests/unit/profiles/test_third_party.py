@@ -11,10 +11,10 @@ import pytest
 from haulout.profiles.config import Registries
 from haulout.profiles.plugin import Check, State
 from haulout.profiles.plugins import registry
-from haulout.profiles.reference import own
 from haulout.profiles.trial import attempt
 from support.builders import a_node
 from support.scenes import Cluster
+from tools.reference.plugins import own
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "plugin-moonphase"
 FULL_MOON = datetime(2024, 4, 23, 23, 49, tzinfo=UTC)

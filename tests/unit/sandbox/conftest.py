@@ -3,7 +3,7 @@
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
 
 
 @pytest.fixture

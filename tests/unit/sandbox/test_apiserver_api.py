@@ -8,7 +8,7 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport, Kind
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport, Kind
 from support.asking import (
     INITIAL,
     LEASES,

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
 from support.asking import NODES, PODS, a_node, a_pod, ask
 
 PATH = f"{PODS}/cart-0/binding"

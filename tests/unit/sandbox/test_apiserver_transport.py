@@ -11,7 +11,7 @@ import pytest
 from haulout.core.clock import Clock
 from haulout.errors import Unreachable
 from haulout.kube.transport import Request, Response, Transport
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
 from support.asking import LEASES, MAPS, NODES, a_lease, a_map, a_node, ask, merge, send
 
 LOCK = f"{LEASES}/lock"

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from haulout.sandbox.apiserver.apply import ApplyConflict, apply, manager_of, track
-from haulout.sandbox.apiserver.kinds import JsonObject, Kind
-from haulout.sandbox.apiserver.shapes import Shape, from_schema, shape_of
-from haulout.sandbox.apiserver.status import Refused
+from haulout_sandbox.apiserver.apply import ApplyConflict, apply, manager_of, track
+from haulout_sandbox.apiserver.kinds import JsonObject, Kind
+from haulout_sandbox.apiserver.shapes import Shape, from_schema, shape_of
+from haulout_sandbox.apiserver.status import Refused
 
 EARLIER, NOW = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
 CONFIG_MAP = Kind(group="", version="v1", plural="configmaps", kind="ConfigMap")

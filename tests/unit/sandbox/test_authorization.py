@@ -13,10 +13,10 @@ from haulout.errors import Forbidden
 from haulout.kube.client import Client
 from haulout.kube.resources import NODES
 from haulout.kube.transport import Request, Transport
-from haulout.sandbox.apiserver import ApiServer, User, account_user
-from haulout.sandbox.apiserver.gate import bearer_token
-from haulout.sandbox.apiserver.status import Refused
-from haulout.sandbox.cluster import Cluster
+from haulout_sandbox.apiserver import ApiServer, User, account_user
+from haulout_sandbox.apiserver.gate import bearer_token
+from haulout_sandbox.apiserver.status import Refused
+from haulout_sandbox.cluster import Cluster
 from support.asking import a_map, a_node, ask, send
 
 GROUP = "rbac.authorization.k8s.io"

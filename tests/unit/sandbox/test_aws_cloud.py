@@ -7,8 +7,8 @@ from aiohttp import ClientSession
 
 from haulout.core.clock import Clock, RealClock
 from haulout.errors import CloudError
-from haulout.sandbox.clouds.aws import AwsCloud
-from haulout.sandbox.clouds.aws.front import serving
+from haulout_sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.aws.front import serving
 
 DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 

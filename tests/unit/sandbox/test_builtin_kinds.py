@@ -4,8 +4,8 @@ from collections import Counter
 
 import pytest
 
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
-from haulout.sandbox.apiserver.builtin_kinds import (
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.apiserver.builtin_kinds import (
     ALL,
     CLUSTER_ROLE,
     LIMIT_RANGE,
@@ -16,7 +16,7 @@ from haulout.sandbox.apiserver.builtin_kinds import (
     VALIDATING_WEBHOOKS,
     VOLUME_ATTACHMENT,
 )
-from haulout.sandbox.apiserver.kinds import KINDS, Kind
+from haulout_sandbox.apiserver.kinds import KINDS, Kind
 from support import samples
 from support.asking import ask, merge
 from support.builders import a_workload

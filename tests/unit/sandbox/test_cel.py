@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from haulout.sandbox.apiserver import cel, structural
-from haulout.sandbox.apiserver.cel import CelError, CelSyntaxError, Maybe
-from haulout.sandbox.apiserver.cel_values import MapList, SetList
+from haulout_sandbox.apiserver import cel, structural
+from haulout_sandbox.apiserver.cel import CelError, CelSyntaxError, Maybe
+from haulout_sandbox.apiserver.cel_values import MapList, SetList
 from support.definitions import INTEGER, STRING, an_object
 
 SELF: dict[str, Any] = {

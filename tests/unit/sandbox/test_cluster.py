@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock, run_virtual
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.nodes import Machine
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
+from haulout_sandbox.nodes import Machine
 from support.builders import SHOP, a_workload
 
 TWO_MINUTES = timedelta(minutes=2)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
 from support.asking import PODS, a_pod, ask, send
 
 STARTED = "2026-01-05T09:00:00Z"

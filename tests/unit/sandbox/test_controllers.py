@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock, run_virtual
-from haulout.sandbox.controllers.objects import BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, STATEFUL_SETS
+from haulout_sandbox.controllers.objects import BUDGETS, DAEMON_SETS, DEPLOYMENTS, JOBS, STATEFUL_SETS
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
 from support.builders import SHOP, a_budget, a_job, a_node, a_template, a_workload
 from support.workloads import World
 

@@ -8,13 +8,13 @@ from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.crashes import Crash, CrashesNotSurvived, Stage, is_counted, survives_crashes
-from haulout.sandbox.endings import end_state
-from haulout.sandbox.invariants import ForeignThingsUntouched
+from haulout_sandbox.apiserver import Write
 from support.builders import a_node
 from support.clusters import a_cluster
+from support.crashes import Crash, CrashesNotSurvived, Stage, is_counted, survives_crashes
+from support.endings import end_state
 from support.histories import History
+from support.invariants import ForeignThingsUntouched
 from support.labeller import DONE, careful, hasty
 
 OURS = ForeignThingsUntouched(operator={"operator"}, ours=("example.com/*",))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from haulout.sandbox.apiserver import JsonObject, crd_openapi, crds, jsonpath, structural
-from haulout.sandbox.apiserver.crds import Served
-from haulout.sandbox.apiserver.tables import Column
+from haulout_sandbox.apiserver import JsonObject, crd_openapi, crds, jsonpath, structural
+from haulout_sandbox.apiserver.crds import Served
+from haulout_sandbox.apiserver.tables import Column
 from support.definitions import (
     ALL,
     MACHINE_MAINTENANCE,

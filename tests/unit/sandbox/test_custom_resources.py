@@ -9,7 +9,7 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
 from support.asking import MERGE_PATCH, ask, merge, names, send, watch
 from support.definitions import INTEGER, MACHINE_MAINTENANCE, NODE_MAINTENANCE, STRING, VALUES, a_definition, an_object
 

@@ -8,8 +8,8 @@ import pytest
 from haulout.core.clock import Clock
 from haulout.kube.objects import NodeSpec, Taint
 from haulout.kube.patches import merge_patch
-from haulout.sandbox.controllers import DaemonSets
-from haulout.sandbox.controllers.objects import (
+from haulout_sandbox.controllers import DaemonSets
+from haulout_sandbox.controllers.objects import (
     DAEMON_SETS,
     NODES,
     PODS,
@@ -18,7 +18,7 @@ from haulout.sandbox.controllers.objects import (
     Metadata,
     Node,
 )
-from haulout.sandbox.controllers.placement import should_run, wishes_of
+from haulout_sandbox.controllers.placement import should_run, wishes_of
 from support.builders import SHOP, a_node, a_template, a_workload
 from support.looking import ready_pods
 from support.workloads import World

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport
-from haulout.sandbox.apiserver.builtin_kinds import ALL, CUSTOM_RESOURCE_DEFINITION, SECRET
-from haulout.sandbox.apiserver.creation import quality
-from haulout.sandbox.apiserver.defaults import defaulted
-from haulout.sandbox.apiserver.kinds import EVENT, KINDS, NEW_EVENT, POD, JsonObject, Kind
-from haulout.sandbox.apiserver.pod_defaults import pull_policy
-from haulout.sandbox.apiserver.workload_kinds import DEPLOYMENT
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
+from haulout_sandbox.apiserver.builtin_kinds import ALL, CUSTOM_RESOURCE_DEFINITION, SECRET
+from haulout_sandbox.apiserver.creation import quality
+from haulout_sandbox.apiserver.defaults import defaulted
+from haulout_sandbox.apiserver.kinds import EVENT, KINDS, NEW_EVENT, POD, JsonObject, Kind
+from haulout_sandbox.apiserver.pod_defaults import pull_policy
+from haulout_sandbox.apiserver.workload_kinds import DEPLOYMENT
 from support import samples
 from support.asking import ask, merge
 

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
-from haulout.sandbox.apiserver.builtin_kinds import REPLICATION_CONTROLLER
-from haulout.sandbox.apiserver.deletion import finalizers_after
-from haulout.sandbox.apiserver.kinds import CONFIG_MAP, EVENT
-from haulout.sandbox.apiserver.workload_kinds import JOB
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
+from haulout_sandbox.apiserver.builtin_kinds import REPLICATION_CONTROLLER
+from haulout_sandbox.apiserver.deletion import finalizers_after
+from haulout_sandbox.apiserver.kinds import CONFIG_MAP, EVENT
+from haulout_sandbox.apiserver.workload_kinds import JOB
 from support.asking import MAPS, PODS, a_map, a_pod, an_eviction, ask, merge, send
 
 SHOP = "/api/v1/namespaces/shop"

@@ -7,9 +7,9 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.objects import RawObject
-from haulout.sandbox.controllers import Deployments, ReplicaSets
-from haulout.sandbox.controllers.deployments import HASH, REVISION
-from haulout.sandbox.controllers.objects import (
+from haulout_sandbox.controllers import Deployments, ReplicaSets
+from haulout_sandbox.controllers.deployments import HASH, REVISION
+from haulout_sandbox.controllers.objects import (
     DEPLOYMENTS,
     REPLICA_SETS,
     Deployment,
@@ -20,7 +20,7 @@ from haulout.sandbox.controllers.objects import (
     ReplicaSetSpec,
     RollingDeployment,
 )
-from haulout.sandbox.controllers.rollouts import limits, marks, rolling, scaling
+from haulout_sandbox.controllers.rollouts import limits, marks, rolling, scaling
 from support.builders import SHOP, a_template, a_workload
 from support.looking import condition, ready_pods, staying_pods
 from support.workloads import World

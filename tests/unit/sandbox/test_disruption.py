@@ -7,8 +7,8 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.errors import TooManyRequests
-from haulout.sandbox.controllers import Deployments, Disruption, ReplicaSets, StatefulSets
-from haulout.sandbox.controllers.objects import BUDGETS, DEPLOYMENTS, PODS, STATEFUL_SETS
+from haulout_sandbox.controllers import Deployments, Disruption, ReplicaSets, StatefulSets
+from haulout_sandbox.controllers.objects import BUDGETS, DEPLOYMENTS, PODS, STATEFUL_SETS
 from support.builders import SHOP, a_budget, a_pod, a_workload
 from support.looking import condition, ready_pods
 from support.workloads import World

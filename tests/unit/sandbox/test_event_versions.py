@@ -7,7 +7,7 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
 from support.asking import ask, merge, names, watch
 
 OLD = "/api/v1/namespaces/shop/events"

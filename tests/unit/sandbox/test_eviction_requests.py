@@ -15,10 +15,10 @@ from haulout.kube.lifecycle import EVICTION_REQUESTS, EVICTIONS
 from haulout.kube.objects import EvictionResponder, RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import PODS
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.apiserver.lifecycle_kinds import EVICTION_REQUEST_API, definitions
-from haulout.sandbox.controllers.evictions import responders_of
-from haulout.sandbox.controllers.objects import Pod, PodSpec
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver.lifecycle_kinds import EVICTION_REQUEST_API, definitions
+from haulout_sandbox.controllers.evictions import responders_of
+from haulout_sandbox.controllers.objects import Pod, PodSpec
 from support.draining import SHOP, Town, a_budget, a_pod, a_town
 from support.responders import MOVER, Responder, a_request, responders
 

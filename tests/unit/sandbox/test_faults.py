@@ -9,20 +9,20 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.errors import Expired, KubeError, Unreachable
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES, PODS, Resource
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.faults import FAULTS, Fault, befall, mixture
-from haulout.sandbox.invariants import ForeignThingsUntouched
-from haulout.sandbox.processes import Process
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
 from support.builders import a_node
 from support.clusters import a_cluster
+from support.faults import FAULTS, Fault, befall, mixture
+from support.invariants import ForeignThingsUntouched
 from support.labeller import DONE, careful
 from support.live import SandboxCluster
+from support.processes import Process
 from support.strategies import faults
 
 OURS = ForeignThingsUntouched(operator={"operator", "operator-2"}, ours=("example.com/*",))

@@ -22,9 +22,9 @@ from haulout.kube.network.tls import Tls
 from haulout.kube.objects import Node, RawObject
 from haulout.kube.resources import NODES
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer, User
-from haulout.sandbox.apiserver.bodies import LARGEST
-from haulout.sandbox.front import Front
+from haulout_sandbox.apiserver import ApiServer, User
+from haulout_sandbox.apiserver.bodies import LARGEST
+from haulout_sandbox.front import Front
 from support.builders import a_node
 from support.certificates import Authority
 from support.definitions import NODE_MAINTENANCE

@@ -8,9 +8,9 @@ import pytest
 from haulout.core.clock import Clock
 from haulout.kube.objects import RawObject
 from haulout.kube.resources import Resource
-from haulout.sandbox.controllers import Deployments, Garbage, ReplicaSets
-from haulout.sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS, NODES, REPLICA_SETS, Owned
-from haulout.sandbox.controllers.served import DEFINITIONS
+from haulout_sandbox.controllers import Deployments, Garbage, ReplicaSets
+from haulout_sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS, NODES, REPLICA_SETS, Owned
+from haulout_sandbox.controllers.served import DEFINITIONS
 from support.builders import SHOP, a_config_map, a_node, a_workload
 from support.definitions import STRING, a_definition, an_object
 from support.workloads import World

@@ -6,8 +6,8 @@ from typing import Any
 import msgspec
 
 from haulout.core.clock import Clock
-from haulout.sandbox.clouds.gcp import GcpCloud
-from haulout.sandbox.clouds.gcp.calls import Answer
+from haulout_sandbox.clouds.gcp import GcpCloud
+from haulout_sandbox.clouds.gcp.calls import Answer
 
 DAY, MINUTE, SECOND = timedelta(days=1), timedelta(minutes=1), timedelta(seconds=1)
 FLAVOR = {"Metadata-Flavor": "Google"}

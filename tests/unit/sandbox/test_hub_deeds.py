@@ -10,7 +10,7 @@ from haulout.kinds.clusterapi import APPROVED, MAINTENANCE, REQUESTED, ClusterKe
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
-from haulout.sandbox.clusterapi import kinds
+from haulout_sandbox.clusterapi import kinds
 from support.playing import Play, played
 
 BASE = """

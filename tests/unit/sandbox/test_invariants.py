@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
-from haulout.core.virtual import EPOCH
 from haulout.kube.objects import RawObject
-from haulout.sandbox.apiserver import Write
-from haulout.sandbox.invariants import (
+from haulout_sandbox.apiserver import Write
+from haulout_sandbox.event_loops.virtual import EPOCH
+from support.builders import PodThing, Thing, a_budget, a_deployment, a_lease, a_node, a_pod, a_workload
+from support.histories import History
+from support.invariants import (
     Call,
     CalledOnce,
     ControlPlaneOneAtATime,
@@ -39,8 +41,6 @@ from haulout.sandbox.invariants import (
     check,
     owners_in,
 )
-from support.builders import PodThing, Thing, a_budget, a_deployment, a_lease, a_node, a_pod, a_workload
-from support.histories import History
 
 OURS = frozenset({"operator"})
 HOUR = timedelta(hours=1)

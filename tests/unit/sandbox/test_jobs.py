@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.controllers import Garbage, Jobs
-from haulout.sandbox.controllers.jobs import FINALIZER
-from haulout.sandbox.controllers.objects import JOBS, PODS
+from haulout_sandbox.controllers import Garbage, Jobs
+from haulout_sandbox.controllers.jobs import FINALIZER
+from haulout_sandbox.controllers.objects import JOBS, PODS
 from support.builders import SHOP, a_job
 from support.looking import condition, staying_pods
 from support.workloads import World

@@ -9,13 +9,13 @@ from haulout.core.clock import Clock
 from haulout.kube.client import Client
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.invariants import OnlyOurCordonsLifted
-from haulout.sandbox.narration import latest
+from haulout_sandbox.apiserver import ApiServer
 from support.builders import a_config_map, a_deployment, a_lease, a_node, a_pod
 from support.clusters import a_cluster
 from support.eventually import eventually
 from support.histories import History
+from support.invariants import OnlyOurCordonsLifted
+from support.narration import latest
 from support.upheld import Upheld
 
 

@@ -9,9 +9,9 @@ from haulout.core.clock import Clock
 from haulout.kube.events import EventRecorder
 from haulout.kube.objects import RawObject, Taint
 from haulout.kube.resources import NODES, PODS
-from haulout.sandbox.nodes import Delays, Machine, Span
-from haulout.sandbox.nodes.delays import back_off
-from haulout.sandbox.nodes.kubelet import LEASE_NAMESPACE
+from haulout_sandbox.nodes import Delays, Machine, Span
+from haulout_sandbox.nodes.delays import back_off
+from haulout_sandbox.nodes.kubelet import LEASE_NAMESPACE
 from support.builders import a_pod
 from support.nodes import HOUR, MINUTE, SECOND, World, a_world, pod_view
 

@@ -10,16 +10,16 @@ import msgspec
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import run_virtual
 from haulout.kube.client import Client
 from haulout.kube.objects import Bookmark, RawObject
 from haulout.kube.resources import PODS as PODS_READ
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer, JsonObject, Write
-from haulout.sandbox.apiserver.lane import Lane
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.controllers.objects import Owned, Pod
-from haulout.sandbox.nodes import Machine
+from haulout_sandbox.apiserver import ApiServer, JsonObject, Write
+from haulout_sandbox.apiserver.lane import Lane
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.controllers.objects import Owned, Pod
+from haulout_sandbox.event_loops.virtual import run_virtual
+from haulout_sandbox.nodes import Machine
 from support import chaos, restarts
 from support.asking import a_node, a_pod
 from support.builders import a_workload

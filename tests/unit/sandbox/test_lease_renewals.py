@@ -9,8 +9,8 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer, JsonObject, User
-from haulout.sandbox.apiserver.lease_renewals import LeaseRenewals
+from haulout_sandbox.apiserver import ApiServer, JsonObject, User
+from haulout_sandbox.apiserver.lease_renewals import LeaseRenewals
 from support.chaos import digest
 
 LEASE = "/apis/coordination.k8s.io/v1/namespaces/shop/leases/leader"

@@ -5,8 +5,8 @@ from datetime import timedelta
 from haulout.core.clock import Clock
 from haulout.kinds.openshift import MACHINE_NAMESPACE, MACHINE_SETS, MACHINES
 from haulout.kube.objects import RawObject
-from haulout.sandbox.openshift import a_machine_set
-from haulout.sandbox.overview import overview
+from haulout_sandbox.openshift import a_machine_set
+from haulout_sandbox.overview import overview
 from support.playing import MINUTE, Play, played
 
 WORKERS = """

@@ -3,8 +3,8 @@
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.controllers import Deployments, Namespaces, ReplicaSets
-from haulout.sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES
+from haulout_sandbox.controllers import Deployments, Namespaces, ReplicaSets
+from haulout_sandbox.controllers.objects import CONFIG_MAPS, DEPLOYMENTS, NAMESPACES
 from support.builders import SHOP, a_config_map, a_workload
 from support.looking import condition
 from support.workloads import World

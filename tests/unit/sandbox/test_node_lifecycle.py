@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import EPOCH
 from haulout.kube.objects import RawObject, Taint
-from haulout.sandbox.nodes import Kubelets
-from haulout.sandbox.nodes.health import leaves_at
-from haulout.sandbox.nodes.specs import Toleration
+from haulout_sandbox.event_loops.virtual import EPOCH
+from haulout_sandbox.nodes import Kubelets
+from haulout_sandbox.nodes.health import leaves_at
+from haulout_sandbox.nodes.specs import Toleration
 from support.builders import a_pod
 from support.nodes import HOUR, MINUTE, SECOND, World, a_world
 

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from haulout.sandbox.apiserver.names import label_value_problems, qualified_problems
-from haulout.sandbox.apiserver.object_meta import (
+from haulout_sandbox.apiserver.names import label_value_problems, qualified_problems
+from haulout_sandbox.apiserver.object_meta import (
     Malformed,
     change_causes,
     coerced,

@@ -6,7 +6,7 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.errors import CloudError
-from haulout.sandbox.clouds.oci.streams import Stream
+from haulout_sandbox.clouds.oci.streams import Stream
 
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
 

@@ -6,12 +6,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from haulout.core.virtual import VirtualClock
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.apiserver.kinds import KINDS, JsonObject, Kind
-from haulout.sandbox.apiserver.openapi import openapi
-from haulout.sandbox.apiserver.workload_kinds import WORKLOAD_KINDS
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver.kinds import KINDS, JsonObject, Kind
+from haulout_sandbox.apiserver.openapi import openapi
+from haulout_sandbox.apiserver.workload_kinds import WORKLOAD_KINDS
+from haulout_sandbox.event_loops.virtual import VirtualClock
 
 BUILT_IN = (*KINDS, *WORKLOAD_KINDS)
 THING = Kind(group="example.com", version="v1", plural="things", kind="Thing", custom=True)

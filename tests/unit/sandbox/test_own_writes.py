@@ -3,9 +3,9 @@
 import msgspec
 
 from haulout.kube.objects import RawObject
-from haulout.sandbox.nodes import view
-from haulout.sandbox.nodes.own import OwnWrites
-from haulout.sandbox.nodes.view import PodView
+from haulout_sandbox.nodes import view
+from haulout_sandbox.nodes.own import OwnWrites
+from haulout_sandbox.nodes.view import PodView
 from support.builders import a_pod
 from support.nodes import pod_view
 

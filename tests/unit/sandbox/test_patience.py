@@ -2,7 +2,7 @@
 
 import pytest
 
-from haulout.sandbox.patience import Patience
+from haulout_sandbox.patience import Patience
 
 
 @pytest.mark.parametrize(("told", "lasts"), [("30", "1800"), ("", "216000"), ("0", "216000"), ("x", "x")])

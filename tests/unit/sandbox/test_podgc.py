@@ -4,8 +4,8 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.patches import merge_patch
-from haulout.sandbox.controllers import PodCollector, StatefulSets
-from haulout.sandbox.controllers.objects import NODES, PODS, STATEFUL_SETS
+from haulout_sandbox.controllers import PodCollector, StatefulSets
+from haulout_sandbox.controllers.objects import NODES, PODS, STATEFUL_SETS
 from support.builders import SHOP, a_node, a_workload
 from support.looking import is_ready
 from support.workloads import World

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
 from support.asking import MAPS, PODS, a_map, a_node, a_pod, an_eviction, ask, merge, send
 from support.webhooks import rule
 

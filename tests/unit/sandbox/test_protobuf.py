@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haulout.core.virtual import VirtualClock
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.apiserver.bodies import from_request
-from haulout.sandbox.apiserver.kinds import JsonObject
-from haulout.sandbox.apiserver.protobuf import MAGIC, MEDIA_TYPE, Malformed, decode
-from haulout.sandbox.apiserver.status import Refused
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver.bodies import from_request
+from haulout_sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.protobuf import MAGIC, MEDIA_TYPE, Malformed, decode
+from haulout_sandbox.apiserver.status import Refused
+from haulout_sandbox.event_loops.virtual import VirtualClock
 
 RECORDED = json.loads((Path(__file__).parents[1] / "data" / "protobuf_bodies.json").read_text())
 CART: JsonObject = {"app": "cart"}

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from haulout.sandbox.apiserver.escalation import escalation_problem
-from haulout.sandbox.apiserver.kinds import JsonObject
-from haulout.sandbox.apiserver.rbac import (
+from haulout_sandbox.apiserver.escalation import escalation_problem
+from haulout_sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.rbac import (
     AUTHENTICATED,
     UNAUTHENTICATED,
     Attributes,
@@ -20,7 +20,7 @@ from haulout.sandbox.apiserver.rbac import (
     forbidden,
     request_attributes,
 )
-from haulout.sandbox.apiserver.rbac_defaults import default_cluster_role_bindings, default_cluster_roles
+from haulout_sandbox.apiserver.rbac_defaults import default_cluster_role_bindings, default_cluster_roles
 
 GROUP = "rbac.authorization.k8s.io"
 EVE = User("eve", ("crew", AUTHENTICATED))

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.controllers import ReplicaSets
-from haulout.sandbox.controllers.objects import (
+from haulout_sandbox.controllers import ReplicaSets
+from haulout_sandbox.controllers.objects import (
     PODS,
     REPLICA_SETS,
     ContainerStatus,
@@ -18,7 +18,7 @@ from haulout.sandbox.controllers.objects import (
     PodSpec,
     PodStatus,
 )
-from haulout.sandbox.controllers.replicasets import victims
+from haulout_sandbox.controllers.replicasets import victims
 from support.builders import SHOP, a_workload
 from support.looking import staying_pods
 from support.workloads import World

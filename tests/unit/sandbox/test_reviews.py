@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from haulout.sandbox.apiserver.kinds import JsonObject
-from haulout.sandbox.apiserver.rbac import AUTHENTICATED, Policy, User
-from haulout.sandbox.apiserver.reviews import (
+from haulout_sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.rbac import AUTHENTICATED, Policy, User
+from haulout_sandbox.apiserver.reviews import (
     ALLOW_ALL,
     answer,
     local_subject_access_review,
@@ -17,8 +17,8 @@ from haulout.sandbox.apiserver.reviews import (
     subject_access_review,
     token_review,
 )
-from haulout.sandbox.apiserver.status import Refused
-from haulout.sandbox.apiserver.tokens import ISSUER, Tokens, issue
+from haulout_sandbox.apiserver.status import Refused
+from haulout_sandbox.apiserver.tokens import ISSUER, Tokens, issue
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 EVE = User("eve", (AUTHENTICATED,))

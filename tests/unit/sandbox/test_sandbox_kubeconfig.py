@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from haulout.errors import UsageError
-from haulout.sandbox.kubeconfig import Way, claimed, default_path, further, write
+from haulout_sandbox.kubeconfig import Way, claimed, default_path, further, write
 
 
 def written(path: Path) -> None:

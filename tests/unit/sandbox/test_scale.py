@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
-from haulout.sandbox.apiserver.kinds import Kind, ScalePaths
-from haulout.sandbox.apiserver.scale import scale_of, scaled
-from haulout.sandbox.apiserver.status import Refused
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
+from haulout_sandbox.apiserver.kinds import Kind, ScalePaths
+from haulout_sandbox.apiserver.scale import scale_of, scaled
+from haulout_sandbox.apiserver.status import Refused
 from support.asking import ask, merge
 from support.builders import a_workload
 from support.definitions import INTEGER, STRING, a_definition, an_object

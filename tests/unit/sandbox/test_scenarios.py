@@ -8,9 +8,9 @@ import msgspec
 import pytest
 
 from haulout.errors import ConfigErrors, UsageError
-from haulout.sandbox.scenarios import model
-from haulout.sandbox.scenarios.loading import Loaded, builtin_names, load, parse
-from haulout.sandbox.scenarios.plan import expanded, machines, objects, reshaped
+from haulout_sandbox.scenarios import model
+from haulout_sandbox.scenarios.loading import Loaded, builtin_names, load, parse
+from haulout_sandbox.scenarios.plan import expanded, machines, objects, reshaped
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "sandbox-scenarios.md"
 CONTROL_PLANE = "cloud: aws, machines: ControlPlaneMachineSet"

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.kube.objects import RawObject
-from haulout.sandbox.nodes import Machine, scheduler
-from haulout.sandbox.nodes.occupancy import Occupancy
-from haulout.sandbox.nodes.placement import Fleet, Placement, place
-from haulout.sandbox.nodes.view import NodeView
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
+from haulout_sandbox.nodes import Machine, scheduler
+from haulout_sandbox.nodes.occupancy import Occupancy
+from haulout_sandbox.nodes.placement import Fleet, Placement, place
+from haulout_sandbox.nodes.view import NodeView
 from support.builders import a_pod
 from support.nodes import HOUR, MINUTE, NAMESPACE, SECOND, World, a_world, node_view, pod_view
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from haulout.sandbox.apiserver import JsonObject, Kind, formats, status, unknown_fields
-from haulout.sandbox.apiserver.schema import Schema
+from haulout_sandbox.apiserver import JsonObject, Kind, formats, status, unknown_fields
+from haulout_sandbox.apiserver.schema import Schema
 from support.definitions import (
     DEFAULTS,
     INTEGER,

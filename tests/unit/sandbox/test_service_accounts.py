@@ -3,8 +3,8 @@
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.sandbox.controllers import Namespaces, ServiceAccounts
-from haulout.sandbox.controllers.objects import PODS, SERVICE_ACCOUNTS
+from haulout_sandbox.controllers import Namespaces, ServiceAccounts
+from haulout_sandbox.controllers.objects import PODS, SERVICE_ACCOUNTS
 from support.builders import SHOP, a_pod
 from support.workloads import World
 

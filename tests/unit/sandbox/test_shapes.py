@@ -1,6 +1,6 @@
 from typing import Any
 
-from haulout.sandbox.apiserver.shapes import Shape, from_schema, shape_of
+from haulout_sandbox.apiserver.shapes import Shape, from_schema, shape_of
 
 
 def below(shape: Shape | None, *names: str) -> Shape:

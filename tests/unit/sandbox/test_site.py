@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import RealClock
-from haulout.core.paced import PacedLoop
-from haulout.sandbox.overview import Blocked, overview
-from haulout.sandbox.scenarios.loading import load, parse
-from haulout.sandbox.scenarios.plan import reshaped
-from haulout.sandbox.site import Plan, Site, opened
+from haulout_sandbox.event_loops.paced import PacedLoop
+from haulout_sandbox.overview import Blocked, overview
+from haulout_sandbox.scenarios.loading import load, parse
+from haulout_sandbox.scenarios.plan import reshaped
+from haulout_sandbox.site import Plan, Site, opened
 
 pytestmark = pytest.mark.real_time
 

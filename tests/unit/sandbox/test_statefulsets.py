@@ -7,9 +7,9 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.patches import merge_patch
-from haulout.sandbox.controllers import StatefulSets
-from haulout.sandbox.controllers.objects import PODS, STATEFUL_SETS
-from haulout.sandbox.controllers.statefulsets import POD_INDEX, POD_NAME, REVISION
+from haulout_sandbox.controllers import StatefulSets
+from haulout_sandbox.controllers.objects import PODS, STATEFUL_SETS
+from haulout_sandbox.controllers.statefulsets import POD_INDEX, POD_NAME, REVISION
 from support.builders import SHOP, a_template, a_workload
 from support.looking import is_ready, ready_pods, staying_pods
 from support.workloads import World

@@ -9,12 +9,12 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
-from haulout.sandbox.apiserver.store import Store
-from haulout.sandbox.apiserver.values import Stored
-from haulout.sandbox.cluster import Cluster
-from haulout.sandbox.controllers.objects import DEPLOYMENTS
-from haulout.sandbox.nodes import Machine
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
+from haulout_sandbox.apiserver.store import Store
+from haulout_sandbox.apiserver.values import Stored
+from haulout_sandbox.cluster import Cluster
+from haulout_sandbox.controllers.objects import DEPLOYMENTS
+from haulout_sandbox.nodes import Machine
 from support.asking import MAPS, NODES, PODS, a_map, a_node, a_pod, ask, merge, names, patch, watch
 from support.builders import SHOP, a_budget, a_workload
 

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from haulout.sandbox.apiserver.kinds import JsonObject
-from haulout.sandbox.apiserver.shapes import Shape, shape_of
-from haulout.sandbox.apiserver.status import Refused
-from haulout.sandbox.apiserver.strategic import strategic_merge
+from haulout_sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.shapes import Shape, shape_of
+from haulout_sandbox.apiserver.status import Refused
+from haulout_sandbox.apiserver.strategic import strategic_merge
 
 
 def shape(kind: str) -> Shape:

@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from haulout.sandbox.apiserver.ages import human_duration
-from haulout.sandbox.apiserver.kinds import CONFIG_MAP, LEASE, NAMESPACE, NEW_EVENT, NODE, POD, JsonObject, Kind
-from haulout.sandbox.apiserver.status import Refused
-from haulout.sandbox.apiserver.tables import PRINTERS, Column, asks_for_table, included, table, table_of
+from haulout_sandbox.apiserver.ages import human_duration
+from haulout_sandbox.apiserver.kinds import CONFIG_MAP, LEASE, NAMESPACE, NEW_EVENT, NODE, POD, JsonObject, Kind
+from haulout_sandbox.apiserver.status import Refused
+from haulout_sandbox.apiserver.tables import PRINTERS, Column, asks_for_table, included, table, table_of
 
 NOW = datetime(2026, 1, 5, 9, tzinfo=UTC)
 KUBECTL = (

@@ -3,13 +3,13 @@
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.errors import ApiError, ConfigError, ServerFailure, Unreachable
 from haulout.kube.resources import NODES
-from haulout.sandbox.cluster import ADMIN, Cluster
-from haulout.sandbox.scenarios.loading import ACTIONS, parse
-from haulout.sandbox.scenarios.model import Happening
-from haulout.sandbox.scenarios.stage import Stage
+from haulout_sandbox.cluster import ADMIN, Cluster
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
+from haulout_sandbox.scenarios.loading import ACTIONS, parse
+from haulout_sandbox.scenarios.model import Happening
+from haulout_sandbox.scenarios.stage import Stage
 from support.playing import SECOND, THREE_NODES, played
 
 

@@ -7,11 +7,11 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport, gotypes
-from haulout.sandbox.apiserver.builtin_kinds import ALL
-from haulout.sandbox.apiserver.kinds import KINDS, JsonObject, Kind
-from haulout.sandbox.apiserver.shapes import Shape, shape_of
-from haulout.sandbox.apiserver.validation.schedules import problem
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport, gotypes
+from haulout_sandbox.apiserver.builtin_kinds import ALL
+from haulout_sandbox.apiserver.kinds import KINDS, JsonObject, Kind
+from haulout_sandbox.apiserver.shapes import Shape, shape_of
+from haulout_sandbox.apiserver.validation.schedules import problem
 from support import samples, wrong
 from support.asking import ask, merge
 from support.wrong import GONE, changed

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock, RealClock
-from haulout.core.virtual import VirtualClock, VirtualLoop
 from haulout.errors import Unreachable
 from haulout.kube.transport import Request
-from haulout.sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
-from haulout.sandbox.apiserver.webhook_callers import HttpsCaller, service_url
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
+from haulout_sandbox.apiserver.webhook_callers import HttpsCaller, service_url
+from haulout_sandbox.event_loops.virtual import VirtualClock, VirtualLoop
 from support.asking import (
     MAPS,
     MERGE_PATCH,

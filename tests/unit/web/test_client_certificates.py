@@ -17,10 +17,10 @@ import pytest
 
 from haulout.core.clock import RealClock
 from haulout.kube.client import Client
-from haulout.sandbox.apiserver import ApiServer
 from haulout.web import registration
 from haulout.web.webhook import Webhook
 from haulout.web.wishes import ClientAuth, Folder, WebhookSettings
+from haulout_sandbox.apiserver import ApiServer
 from support.backends import Sandbox
 from support.builders import a_namespace, a_node
 from support.certificates import Authority

@@ -5,10 +5,10 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from haulout.core.virtual import EPOCH
 from haulout.kube.network.shown import LIFETIME
 from haulout.web import generations
 from haulout.web.generations import LAST_MOMENT, OVERLAP, Generation, Keys, Step
+from haulout_sandbox.event_loops.virtual import EPOCH
 
 HOSTS = ("webhook.haulout.svc", "127.0.0.1")
 

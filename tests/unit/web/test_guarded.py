@@ -12,10 +12,10 @@ import pytest
 from haulout.core.clock import Clock, RealClock
 from haulout.kube.client import Client
 from haulout.kube.network.shown import Identity
-from haulout.sandbox.apiserver import ApiServer, User
 from haulout.web.callers import Callers
 from haulout.web.guarded import PATH, GuardedMetrics
 from haulout.web.presented import Presented
+from haulout_sandbox.apiserver import ApiServer, User
 from support.certificates import Authority
 
 LOCAL = "127.0.0.1"

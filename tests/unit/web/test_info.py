@@ -17,10 +17,10 @@ from haulout.errors import HauloutError, OutsideError
 from haulout.kube.client import Client
 from haulout.kube.objects import RawObject
 from haulout.profiles.tallies import Tallies
-from haulout.sandbox.apiserver import ApiServer
 from haulout.web.info import FORWARDED, INFO, InfoServer
 from haulout.web.leading import LeaseLeader
 from haulout.web.metrics import CONTENT_TYPE, Exposition
+from haulout_sandbox.apiserver import ApiServer
 
 pytestmark = pytest.mark.real_time
 

@@ -1,8 +1,8 @@
 """How the webhook is made known to a cluster."""
 
 from haulout.core.clock import Clock
-from haulout.sandbox.apiserver import ApiServer
 from haulout.web import registration
+from haulout_sandbox.apiserver import ApiServer
 
 
 async def test_a_server_takes_the_manifests_and_finds_the_service_behind_the_webhook(clock: Clock) -> None:

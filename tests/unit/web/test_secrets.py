@@ -14,16 +14,16 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock
 from haulout.kube import access
 from haulout.kube.client import Client
 from haulout.kube.patches import json_patch, merge_patch, replace
 from haulout.kube.resources import SECRETS
-from haulout.sandbox.apiserver import ApiServer, User
 from haulout.web import registration
 from haulout.web.injection import CONFIGURATIONS, Registration, injection
 from haulout.web.presented import Presented
 from haulout.web.secrets import GivenSecret, OwnSecret, Place
+from haulout_sandbox.apiserver import ApiServer, User
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support.backends import Sandbox
 from support.certificates import Authority
 from support.eventually import eventually

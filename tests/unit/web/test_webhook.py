@@ -19,12 +19,12 @@ from haulout.core.clock import RealClock
 from haulout.errors import UsageError
 from haulout.kube.client import Client
 from haulout.kube.network.shown import Identity
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.apiserver.webhook_callers import HttpsCaller
 from haulout.web import folders, health, registration, webhook
 from haulout.web.injection import CONFIGURATIONS
 from haulout.web.webhook import Webhook
 from haulout.web.wishes import Automatic, Folder, SelfMade, UserSecret, WebhookSettings, certificate_from
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver.webhook_callers import HttpsCaller
 from support.backends import Sandbox
 from support.builders import a_node
 from support.certificates import Authority

@@ -1,6 +1,6 @@
 """Times that are about people and networks, not about the cluster: where its time runs faster than life, these do not.
 
-A sandbox may run sixty times faster (`haulout.core.paced`). Its timers are then, too; but nobody can read sixty times
+A sandbox may run sixty times faster. Its timers are then, too; but nobody can read sixty times
 faster, and no network is.
 """
 

@@ -20,9 +20,9 @@ from haulout.notices.agent.tallies import AgentTallies
 from haulout.notices.inbox import Inbox
 from haulout.notices.sources.azure.source import AzureSource
 from haulout.notices.sources.fetching import Fetch, over_http
-from haulout.sandbox.clouds.aws import AwsCloud
-from haulout.sandbox.clouds.azure import AzureCloud
 from haulout.web.metrics import Exposition
+from haulout_sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.azure import AzureCloud
 from support.azure_world import an_azure_world, machine_of
 
 KUBECONFIG = """

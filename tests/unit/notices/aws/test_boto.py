@@ -21,8 +21,8 @@ from haulout.notices.sources.aws import boto
 from haulout.notices.sources.aws.access import Access, ClusterAccess
 from haulout.notices.sources.aws.boto import BotoAutoScaling, BotoEc2, BotoSqs
 from haulout.notices.sources.aws.settings import Settings
-from haulout.sandbox.clouds.aws import AwsCloud
-from haulout.sandbox.clouds.aws.front import serving
+from haulout_sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.aws.front import serving
 from support.backends import Sandbox
 from support.builders import a_node
 from support.defining import define

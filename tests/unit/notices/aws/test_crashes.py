@@ -9,11 +9,11 @@ from datetime import timedelta
 
 import pytest
 
-from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.kinds.notice import Stage
 from haulout.kube.resources import NODES
-from haulout.sandbox.crashes import THOROUGHNESS
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
 from support.aws_world import World, a_world
+from support.crashes import THOROUGHNESS
 
 MINUTE = timedelta(minutes=1)
 

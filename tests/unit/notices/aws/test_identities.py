@@ -9,7 +9,7 @@ from haulout.core.clock import Clock
 from haulout.kinds.notice import NoticeCondition, Phase, Stage
 from haulout.kube.objects import Condition, RawObject
 from haulout.kube.resources import NODES
-from haulout.sandbox.clouds.aws.instances import address_of
+from haulout_sandbox.clouds.aws.instances import address_of
 from support.aws_world import World, a_world
 from support.builders import a_node
 from support.eventually import eventually

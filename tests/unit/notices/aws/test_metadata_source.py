@@ -13,7 +13,7 @@ from haulout.kube.patches import merge_patch
 from haulout.notices.inbox import Inbox
 from haulout.notices.sources.aws.metadata_source import AwsMetadataSource
 from haulout.notices.sources.aws.readings import METADATA, Family
-from haulout.sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.aws import AwsCloud
 from support.aws_world import World, a_world
 
 SECOND, MINUTE, HOUR = timedelta(seconds=1), timedelta(minutes=1), timedelta(hours=1)

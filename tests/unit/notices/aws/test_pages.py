@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from haulout.notices.sources.aws import settings
-from haulout.sandbox.clouds.aws import front
+from haulout_sandbox.clouds.aws import front
 
 ROOT = Path(__file__).parents[4]
 REFERENCE = (ROOT / "docs/reference/notices-aws.md").read_text(encoding="utf-8")

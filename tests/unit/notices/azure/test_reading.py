@@ -25,7 +25,7 @@ from haulout.notices.sources.azure.reading import (
     reported,
 )
 from haulout.notices.sources.azure.settings import Start
-from haulout.sandbox.clouds.azure.cloud import written
+from haulout_sandbox.clouds.azure.cloud import written
 
 NOW = datetime(2026, 5, 14, 9, 0, tzinfo=UTC)
 START = NOW + timedelta(minutes=30)

@@ -277,7 +277,7 @@ async def test_an_event_whose_time_cannot_be_read_may_begin_at_any_moment(
     clock: Clock, monkeypatch: pytest.MonkeyPatch, time: object
 ) -> None:
     async with an_azure_world(clock, "n1") as world:
-        monkeypatch.setattr("haulout.sandbox.clouds.azure.cloud.written", lambda _: time)
+        monkeypatch.setattr("haulout_sandbox.clouds.azure.cloud.written", lambda _: time)
         world.start("n1")
         event = world.cloud.schedule([N1], "Reboot", start=clock.now() + DAY)
         notice = await world.becomes("n1", event, Phase.DUE)

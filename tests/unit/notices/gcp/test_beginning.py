@@ -5,9 +5,9 @@ from datetime import timedelta
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.errors import CannotMove, CloudError
 from haulout.kinds.notice import MaintenanceNotice, Phase, Stage
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
 from support.gcp_world import World, a_world
 
 DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)

@@ -9,9 +9,9 @@ from datetime import timedelta
 
 import pytest
 
-from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.kinds.notice import Stage
-from haulout.sandbox.crashes import THOROUGHNESS
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
+from support.crashes import THOROUGHNESS
 from support.gcp_world import World, a_world
 
 MINUTE = timedelta(minutes=1)

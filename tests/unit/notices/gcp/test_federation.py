@@ -15,7 +15,7 @@ from haulout.notices.sources.fetching import Fetch, Fetched
 from haulout.notices.sources.gcp.compute import RestCompute
 from haulout.notices.sources.gcp.settings import read
 from haulout.notices.sources.gcp.tokens import FromFile, Tokens
-from haulout.sandbox.clouds.gcp import GcpCloud
+from haulout_sandbox.clouds.gcp import GcpCloud
 
 AUDIENCE = "//iam.googleapis.com/projects/1/locations/global/workloadIdentityPools/p/providers/k"
 ACCOUNT = "haulout@my-project.iam.gserviceaccount.com"

@@ -9,7 +9,7 @@ from haulout.core.clock import Clock
 from haulout.kinds.notice import Kind, Phase, Stage
 from haulout.kube.resources import NODES
 from haulout.notices.sources.gcp.joining import EVENT
-from haulout.sandbox.clouds.gcp.calls import Answer
+from haulout_sandbox.clouds.gcp.calls import Answer
 from support.gcp_world import World, a_world
 
 DAY, HOUR, MINUTE, SECOND = timedelta(days=1), timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)

@@ -21,8 +21,8 @@ from haulout.notices.sources import Starter
 from haulout.notices.sources.gcp.metadata import MetadataServer, boot_id
 from haulout.notices.sources.gcp.network import listening, reaching
 from haulout.notices.sources.gcp.settings import Begin, Settings
-from haulout.sandbox.clouds.gcp import GcpCloud
-from haulout.sandbox.clouds.gcp.front import serving
+from haulout_sandbox.clouds.gcp import GcpCloud
+from haulout_sandbox.clouds.gcp.front import serving
 from support.backends import Sandbox
 from support.builders import a_node
 from support.defining import define

@@ -14,7 +14,7 @@ from haulout.core.clock import Clock
 from haulout.errors import CloudError, ConfigError
 from haulout.notices.sources.fetching import Fetched
 from haulout.notices.sources.gcp.tokens import FromFile, FromMetadata, Tokens, read_key
-from haulout.sandbox.clouds.gcp import GcpCloud
+from haulout_sandbox.clouds.gcp import GcpCloud
 
 ACCOUNT = "haulout@my-project.iam.gserviceaccount.com"
 SCOPE = "https://www.googleapis.com/auth/compute.readonly"

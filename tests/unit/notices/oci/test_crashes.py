@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import VirtualClock, run_virtual
 from haulout.kinds.notice import Phase
-from haulout.sandbox.clouds.oci.cloud import COMPARTMENT
-from haulout.sandbox.crashes import THOROUGHNESS
+from haulout_sandbox.clouds.oci.cloud import COMPARTMENT
+from haulout_sandbox.event_loops.virtual import VirtualClock, run_virtual
+from support.crashes import THOROUGHNESS
 from support.oci_world import DAY, HOUR, MINUTE, SECOND, OciWorld, an_oci_world
 from support.points import QUIET, Points, Watched
 

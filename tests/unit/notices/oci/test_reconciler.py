@@ -8,7 +8,7 @@ import pytest
 from haulout.core.clock import Clock
 from haulout.kinds.notice import MAINTENANCE_NOTICES, Phase
 from haulout.kube.patches import merge_patch
-from haulout.sandbox.clouds.oci.cloud import COMPARTMENT
+from haulout_sandbox.clouds.oci.cloud import COMPARTMENT
 from support.eventually import eventually
 from support.oci_world import DAY, HOUR, MINUTE, OciWorld, an_oci_world
 

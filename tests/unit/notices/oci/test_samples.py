@@ -6,7 +6,7 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kinds.notice import MaintenanceNotice, Phase
-from haulout.sandbox.clouds.oci.cloud import COMPARTMENT
+from haulout_sandbox.clouds.oci.cloud import COMPARTMENT
 from support.eventually import eventually
 from support.oci_events import BEGUN, ENDED, SAMPLE, SCHEDULED, sample
 from support.oci_world import DAY, HOUR, MINUTE, SECOND, OciWorld, an_oci_world

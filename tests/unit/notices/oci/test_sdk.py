@@ -19,9 +19,9 @@ from haulout.notices.inbox import Inbox
 from haulout.notices.sources.oci.reading import Told, of_entry, of_message
 from haulout.notices.sources.oci.sdk import SdkCompute, SdkStreaming, connected, listening
 from haulout.notices.sources.oci.settings import Auth, OciSettings
-from haulout.sandbox.clouds.oci import OciCloud
-from haulout.sandbox.clouds.oci.cloud import COMPARTMENT, STREAM
-from haulout.sandbox.clouds.oci.front import serving
+from haulout_sandbox.clouds.oci import OciCloud
+from haulout_sandbox.clouds.oci.cloud import COMPARTMENT, STREAM
+from haulout_sandbox.clouds.oci.front import serving
 from support.backends import Sandbox
 from support.defining import define
 from support.eventually import eventually

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from haulout.core.virtual import EPOCH
 from haulout.errors import Unsendable
 from haulout.profiles.plugins.notifications.mail import Mail
+from haulout_sandbox.event_loops.virtual import EPOCH
 from support.outside import FakeOutside, a_message
 
 PLAIN: dict[str, Any] = {

@@ -20,7 +20,7 @@ from haulout.kube.resources import SECRETS
 from haulout.profiles.outside import Network
 from haulout.profiles.plugins.notifications.slack import Slack
 from haulout.profiles.plugins.notifications.slack_thread import SlackThread
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.certificates import Authority
 from support.outside import FakeSlack, a_message
 from support.smtp import serving

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import EPOCH
 from haulout.errors import OutsideError, Unsendable
 from haulout.kube.client import Client
 from haulout.profiles.plugin import Message, Notification
@@ -20,6 +19,7 @@ from haulout.profiles.plugins.notifications.slack import Slack
 from haulout.profiles.plugins.notifications.slack_thread import SlackThread
 from haulout.profiles.plugins.notifications.teams import Teams
 from haulout.profiles.plugins.notifications.webhook import Webhook
+from haulout_sandbox.event_loops.virtual import EPOCH
 from support.outside import Asked, FakeOutside, Given, a_message
 from support.scripted import ScriptedTransport
 

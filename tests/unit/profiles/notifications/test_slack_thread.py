@@ -15,7 +15,7 @@ from haulout.kube import leases
 from haulout.kube.client import Client
 from haulout.kube.objects import Lease, LeaseSpec
 from haulout.profiles.plugins.notifications.slack_thread import SlackThread
-from haulout.sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver import ApiServer
 from support.outside import Asked, FakeOutside, FakeSlack, Given, a_message
 
 PERIOD = timedelta(hours=1)

@@ -10,8 +10,8 @@ from haulout.kinds.clusterapi import PRE_DRAIN_HOOKS
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES, PODS
-from haulout.sandbox.clusterapi.leaving import NOT_DRAINED, PRE_TERMINATE_HOOKS
-from haulout.sandbox.clusterapi.sets import DELETE_FIRST
+from haulout_sandbox.clusterapi.leaving import NOT_DRAINED, PRE_TERMINATE_HOOKS
+from haulout_sandbox.clusterapi.sets import DELETE_FIRST
 from support.builders import a_budget, a_deployment, a_namespace, a_pod
 from support.clusterapi import BRISK, Managed, managed
 

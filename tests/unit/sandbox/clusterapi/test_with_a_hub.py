@@ -23,9 +23,9 @@ from haulout.kube.client import Client
 from haulout.kube.events import EventRecorder
 from haulout.kube.patches import merge_patch
 from haulout.kube.resources import NODES
-from haulout.sandbox.clusterapi import Outage
-from haulout.sandbox.processes import Process
+from haulout_sandbox.clusterapi import Outage
 from support.clusterapi import Managed, key_of, managed
+from support.processes import Process
 
 
 @asynccontextmanager

@@ -13,7 +13,7 @@ from haulout.errors import KubeconfigError, Unauthorized, Unreachable
 from haulout.kinds.clusterapi import ClusterKey
 from haulout.kube.client import Client
 from haulout.kube.resources import NODES
-from haulout.sandbox.clusterapi import Outage, Workload
+from haulout_sandbox.clusterapi import Outage, Workload
 from support.clusterapi import Managed, key_of, managed
 
 A, B = key_of("a/prod"), key_of("b/prod")

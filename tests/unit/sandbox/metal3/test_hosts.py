@@ -10,7 +10,7 @@ import pytest
 from haulout.core.clock import Clock
 from haulout.kinds.metal3 import REBOOT, REBOOT_OURS, REBOOTS
 from haulout.kube.objects import RawObject
-from haulout.sandbox.metal3 import a_host
+from haulout_sandbox.metal3 import a_host
 from support.clusterapi import Managed, managed
 
 SPEC = {"infrastructureRef": {"kind": "Metal3MachineTemplate", "name": "workers"}}

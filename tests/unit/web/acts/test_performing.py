@@ -20,8 +20,6 @@ from haulout.profiles.config import load
 from haulout.profiles.data import Data, ProfileData, write
 from haulout.profiles.plugin import DATA_ANNOTATION
 from haulout.profiles.plugins.registry import registries
-from haulout.sandbox.apiserver import ApiServer
-from haulout.sandbox.apiserver.rbac import account_user
 from haulout.web.acts.performing import Performer
 from haulout.web.api.shapes import Act, ActKind, Done
 from haulout.web.api.source import Unanswerable
@@ -29,6 +27,8 @@ from haulout.web.auth.delegation import LIFETIME, Caller
 from haulout.web.auth.permissions import ACTOR, Impersonation
 from haulout.web.auth.settings import ACCOUNT
 from haulout.web.auth.users import User
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver.rbac import account_user
 from support.builders import a_node
 from support.visited import HOME, ROLLING, a_binding, a_guarded_cluster
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from haulout.core.virtual import VirtualClock
 from haulout.errors import ConfigError, ConfigErrors
 from haulout.kinds.notice import HistoryEntry, MaintenanceNotice, Spec, Status
 from haulout.kube.objects import Metadata, StatusCondition
@@ -15,6 +14,7 @@ from haulout.web.api.health import NO_SUCH_KIND
 from haulout.web.api.notices import listed, told
 from haulout.web.api.shapes import Banner, Level, Notice, PartHealth, WatchHealth
 from haulout.web.api.troubles import KEPT, Troubles
+from haulout_sandbox.event_loops.virtual import VirtualClock
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 BROKEN = ConfigErrors([ConfigError("expected 1m", line=3, key="requeue"), ConfigError("and more", line=5)])

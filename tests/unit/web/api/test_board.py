@@ -10,7 +10,6 @@ import pytest
 
 from haulout.budget.limits import NO_BUDGET, Budget, BudgetLimit
 from haulout.budget.line import Line
-from haulout.core.virtual import VirtualClock
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client
 from haulout.kube.follow import Selection
@@ -19,11 +18,12 @@ from haulout.kube.resources import NODES
 from haulout.kube.timestamps import micro_time
 from haulout.maintenance.resource import NODE_MAINTENANCES, definition
 from haulout.maintenance.sight import BY_NODE, node_cache
-from haulout.sandbox.apiserver import ApiServer
 from haulout.web.api.heading import Heading
 from haulout.web.api.leader import Leader
 from haulout.web.api.sight import Sight
 from haulout.web.api.source import Unanswerable
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support.builders import a_node
 
 ZONE = "topology.kubernetes.io/zone"

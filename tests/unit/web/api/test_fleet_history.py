@@ -10,17 +10,17 @@ import msgspec
 import pytest
 
 from haulout.core.clock import Clock
-from haulout.core.virtual import EPOCH
 from haulout.history import record
 from haulout.history.document import new
 from haulout.history.record import NODE_DELETED, Content, DrainFacts, Entry
 from haulout.kube.client import Client
 from haulout.kube.objects import Node, RawObject
 from haulout.maintenance.sight import node_cache
-from haulout.sandbox.apiserver import ApiServer
 from haulout.web.api import fleet_history
 from haulout.web.api.fleet_history import FleetHistory
 from haulout.web.api.source import HistoryQuery, Unanswerable
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.event_loops.virtual import EPOCH
 
 OS, ORDER = "profile/os", "NodeMaintenance/patch"
 

@@ -1,8 +1,8 @@
 """Those who look on: what they are told, also if they read slowly, leave and come back."""
 
-from haulout.core.virtual import VirtualClock
 from haulout.web.api.hub import Hub, Looker
 from haulout.web.api.shapes import NodesChanged
+from haulout_sandbox.event_loops.virtual import VirtualClock
 
 
 def a_hub(**limits: int) -> Hub:

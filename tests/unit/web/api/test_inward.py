@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from haulout.app.names import LEADER_LEASE
-from haulout.core.virtual import VirtualClock
 from haulout.kinds.notice import Stage
 from haulout.kube.objects import RawObject
 from haulout.web.api.answering import encoded
 from haulout.web.api.narrowing import Narrowing
 from haulout.web.api.shapes import Edit, WhatIf
 from haulout.web.api.source import Stretch, Unanswerable
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support.clusters import a_cluster
 from support.forewarned import Cloud
 from support.outside import FakeOutside

@@ -10,19 +10,19 @@ from random import Random
 
 import pytest
 
-from haulout.core.virtual import VirtualClock
 from haulout.errors import Unreachable
 from haulout.hub.admission import Use
 from haulout.hub.cluster_limits import read_limit
 from haulout.hub.standing import ClusterStanding, MachineStanding, Reach, Why
 from haulout.kinds.clusterapi import ClusterKey
 from haulout.kube.client import Client
-from haulout.sandbox.apiserver import ApiServer
 from haulout.web.api.cluster_tiles import MOST_ACTIVE, cluster_banners, cluster_tile
 from haulout.web.api.heading import Heading
 from haulout.web.api.management import KEPT_FOR, Management
 from haulout.web.api.shapes import Health, Mode
 from haulout.web.api.source import Stretch, Unanswerable
+from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.event_loops.virtual import VirtualClock
 
 T0 = datetime(2026, 5, 1, 10, tzinfo=UTC)
 PROD = ClusterStanding(key=ClusterKey("team-a", "prod"), reach=Reach.CONNECTED, machines=3, enabled=2, nodes=2)

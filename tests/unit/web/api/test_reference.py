@@ -9,8 +9,8 @@ import pytest
 from haulout.web.api import shapes
 from haulout.web.api.meanings import meanings
 from haulout.web.api.openapi import ENDPOINTS, described
-from haulout.web.api.reference import PAGE, page
 from haulout.web.api.routes import _ASKS
+from tools.reference.http_api import PAGE, page
 
 FILE = Path(__file__).parents[4] / "docs" / "reference" / PAGE
 SCHEMAS: dict[str, Any] = described()["components"]["schemas"]

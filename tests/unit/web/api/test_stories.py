@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from haulout.core.virtual import VirtualClock
 from haulout.web.api import standing, tiles
 from haulout.web.api.standing import Stand
 from haulout.web.api.subject import Subject
+from haulout_sandbox.event_loops.virtual import VirtualClock
 from support.clusters import a_cluster
 from support.forewarned import Cloud
 from support.watched import watched

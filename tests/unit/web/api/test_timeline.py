@@ -22,12 +22,12 @@ from haulout.kube.timestamps import micro_time
 from haulout.profiles import config
 from haulout.profiles.plugin import Answer, Question
 from haulout.profiles.plugins.registry import registries
-from haulout.sandbox.apiserver import ApiServer
 from haulout.web.api.openings import MOST_BANDS, bands, windows_of
 from haulout.web.api.records import KEPT_FOR, NoRecords, Records
 from haulout.web.api.shapes import NodeState, Tile
 from haulout.web.api.source import Unanswerable
 from haulout.web.api.timeline import LONGEST, Range, asked_range, rank
+from haulout_sandbox.apiserver import ApiServer
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)  # a Monday
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -8,9 +8,9 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.client import Client
-from haulout.sandbox.apiserver import ApiServer
 from haulout.web.auth.addresses import canonical_address, rate_limit_key
 from haulout.web.auth.replicas import Replicas
+from haulout_sandbox.apiserver import ApiServer
 from support.builders import a_namespace, a_pod
 from support.interposed import Interposed
 

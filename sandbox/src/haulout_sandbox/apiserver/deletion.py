@@ -1,0 +1,48 @@
+"""What a deletion is asked to do with what belongs to the object, and what that does to its finalizers.
+
+The API server deletes nothing but the object itself. It only leaves word for the garbage collector: the finalizer
+`foregroundDeletion` has the object wait until its dependents are gone, `orphan` until they have forgotten it; without
+either it goes at once, and the collector finds the dependents afterwards.
+
+Follows `apiserver/pkg/registry/generic/registry/store.go` and `…/endpoints/handlers/delete.go` of Kubernetes 1.36.
+"""
+
+from collections.abc import Sequence
+
+from haulout_sandbox.apiserver.kinds import JsonObject, Kind
+
+FOREGROUND = "foregroundDeletion"
+ORPHAN = "orphan"
+
+_PODS_STAY = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or "
+    "set propagationPolicy=Orphan to suppress this warning"
+)
+
+
+def is_dry(options: JsonObject) -> bool:
+    """Tell whether nothing is to be changed."""
+    return bool(options.get("dryRun"))
+
+
+def finalizers_after(kind: Kind, finalizers: Sequence[str], options: JsonObject) -> list[str]:
+    """Return an object's finalizers once its deletion with these options has begun."""
+    if not kind.collected:
+        wanted = None
+    elif (orphan := options.get("orphanDependents")) is not None:
+        wanted = ORPHAN if orphan else None
+    elif policy := options.get("propagationPolicy"):
+        wanted = {"Foreground": FOREGROUND, "Orphan": ORPHAN}.get(policy)
+    else:
+        said = next((name for name in finalizers if name in (ORPHAN, FOREGROUND)), None)
+        wanted = said or (ORPHAN if kind.orphans else None)
+    if wanted in finalizers and len({ORPHAN, FOREGROUND} & set(finalizers)) == 1:
+        return list(finalizers)
+    others = [name for name in finalizers if name not in (ORPHAN, FOREGROUND)]
+    return [*others, wanted] if wanted else others
+
+
+def warnings_about(kind: Kind, options: JsonObject) -> list[str]:
+    """Return what the server warns about."""
+    told = options.get("propagationPolicy") is not None or options.get("orphanDependents") is not None
+    return [_PODS_STAY] if kind.kind == "Job" and not told else []

@@ -1,0 +1,187 @@
+"""Who asks, and whether they may: what stands before every request.
+
+    gate = Gate(store, tokens, enforces=True)
+    user = gate.identified(headers, now=…)          # whose token is it? 401
+    user = gate.admitted(user, request)             # as whom, and may they? 403
+    gate.check_grant(user, request, role, old=None)     # of roles and bindings: nobody grants what they lack
+
+A gate that does not enforce lets everybody do everything, as a server with `--authorization-mode=AlwaysAllow` does. One
+that enforces reads its policy from the roles and bindings in the store, again when one of them was written.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from haulout.kube.transport import Request
+from haulout_sandbox.apiserver.builtin_kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
+from haulout_sandbox.apiserver.escalation import escalation_problem
+from haulout_sandbox.apiserver.impersonation import Impersonation, wanted_user
+from haulout_sandbox.apiserver.kinds import JsonObject, Kind
+from haulout_sandbox.apiserver.paths import parameters
+from haulout_sandbox.apiserver.rbac import (
+    ANONYMOUS,
+    AUTHENTICATED,
+    GROUP,
+    MASTERS,
+    UNAUTHENTICATED,
+    Policy,
+    User,
+    forbidden,
+    request_attributes,
+)
+from haulout_sandbox.apiserver.reviews import ALLOW_ALL, Authorizer
+from haulout_sandbox.apiserver.status import Refused, failure
+from haulout_sandbox.apiserver.store import Store
+from haulout_sandbox.apiserver.tokens import BadToken, Tokens
+
+NOBODY = User(ANONYMOUS, (UNAUTHENTICATED,))
+
+_Write = tuple[str, tuple[str, ...], str, str]  # a user, their groups, a method and a path
+_WRITES = ("POST", "PUT", "PATCH", "DELETE")
+_REMEMBERED = 1_000
+_DECIDES = (ROLE, CLUSTER_ROLE, ROLE_BINDING, CLUSTER_ROLE_BINDING)
+
+
+def administrator(name: str) -> User:
+    """Return a user who may do everything."""
+    return User(name, (MASTERS, AUTHENTICATED))
+
+
+class Gate:
+    """Tells users apart, and lets through what they may do."""
+
+    def __init__(self, store: Store, tokens: Tokens, *, enforces: bool) -> None:
+        self.tokens = tokens
+        self.enforces = enforces
+        self._store = store
+        self._impersonation = Impersonation()
+        self._policy: Policy | None = None
+        self._allowed: set[_Write] = set()  # by the policy
+        self._seen = store.revision  # how far we have looked for changes of roles and bindings
+
+    @property
+    def authorizer(self) -> Authorizer:
+        """Return who decides now."""
+        return self._current_policy() if self.enforces else ALLOW_ALL
+
+    def identified(self, authorization: str, *, now: datetime) -> User:
+        """Return whose `Authorization` header this is; refuses with 401."""
+        token = bearer_token(authorization)
+        if not token:
+            if self.enforces:  # as in the real server, where nobody must be somebody if everybody may do everything
+                return NOBODY
+            raise _unauthorized()
+        try:
+            return self.tokens.holder(token, now=now)[0]
+        except BadToken:
+            raise _unauthorized() from None
+
+    def admitted(self, user: User, request: Request) -> User:
+        """Return in whose name the request is made, if they may; refuses with 403."""
+        wanted = wanted_user(request.headers) if request.headers else None
+        if wanted is None and (not self.enforces or MASTERS in user.groups):
+            return user
+        authorizer = self.authorizer  # first: a policy that has changed allows nothing yet
+        write = (user.name, user.groups, request.method, request.path)
+        if wanted is None and write in self._allowed:
+            return user
+        asked = request_attributes(user, request.method, request.path, parameters(request))
+        if wanted is not None:
+            user = self._impersonation.impersonated(wanted, asked, authorizer)
+            asked = replace(asked, user=user.name, groups=user.groups)
+        decision = authorizer.decide(asked)
+        if not decision.allowed:
+            raise Refused(forbidden(asked, decision.reason))
+        if wanted is None and request.method in _WRITES:  # what a read asks for depends on its query, too
+            self._remember(write)
+        return user
+
+    def _remember(self, write: _Write) -> None:
+        if len(self._allowed) >= _REMEMBERED:
+            self._allowed.clear()
+        self._allowed.add(write)
+
+    def check_may_create(self, user: User, request: Request) -> None:
+        """Refuse an update of what does not exist, where that creates, from somebody who may only update."""
+        if not self.enforces or MASTERS in user.groups:
+            return
+        asked = replace(request_attributes(user, request.method, request.path), verb="create")
+        decision = self.authorizer.decide(asked)
+        if not decision.allowed:
+            raise Refused(forbidden(asked, decision.reason))
+
+    def check_grant(self, user: User, request: Request, obj: JsonObject, *, kind: Kind, old: JsonObject | None) -> None:
+        """Refuse a role or binding that grants what its author lacks; what else it may be is fine."""
+        if not self.enforces or kind.group != GROUP or MASTERS in user.groups:
+            return
+        asked = request_attributes(user, request.method, request.path)
+        problem = escalation_problem(self._current_policy(), asked, {**obj, "kind": kind.kind}, old=old)
+        if problem is not None:
+            raise Refused(problem)
+
+    def _current_policy(self) -> Policy:
+        if self._seen != self._store.revision:
+            if any(self._store.has_changed(kind, since=self._seen) for kind in _DECIDES):
+                self._policy = None
+                self._allowed.clear()
+            self._seen = self._store.revision
+        if self._policy is None:
+            roles, cluster_roles, bindings, cluster_bindings = (self._objects(kind) for kind in _DECIDES)
+            self._policy = Policy(
+                roles=_sound(roles, _Role),
+                cluster_roles=_sound(cluster_roles, _Role),
+                role_bindings=_sound(bindings, _Binding),
+                cluster_role_bindings=_sound(cluster_bindings, _Binding),
+            )
+        return self._policy
+
+    def _objects(self, kind: Kind) -> Iterable[JsonObject]:
+        return self._store.at(kind, self._store.revision).values()
+
+
+def bearer_token(authorization: str) -> str:
+    """Return the token of an `Authorization` header, or nothing; further words are passed over, further spaces not."""
+    scheme, _, rest = authorization.strip().partition(" ")
+    return rest.partition(" ")[0] if scheme.lower() == "bearer" else ""
+
+
+class _Rule(msgspec.Struct, rename="camel"):
+    verbs: list[str] | None = None
+    api_groups: list[str] | None = None
+    resources: list[str] | None = None
+    resource_names: list[str] | None = None
+    non_resource_urls: list[str] | None = msgspec.field(name="nonResourceURLs", default=None)
+
+
+class _Role(msgspec.Struct, rename="camel"):
+    rules: list[_Rule] | None = None
+    aggregation_rule: dict[str, Any] | None = None
+
+
+class _Named(msgspec.Struct):
+    kind: str
+    name: str
+    namespace: str = ""
+
+
+class _Binding(msgspec.Struct, rename="camel"):
+    role_ref: _Named
+    subjects: list[_Named] | None = None
+
+
+def _sound(objects: Iterable[JsonObject], shape: type[msgspec.Struct]) -> Iterator[JsonObject]:
+    """Yield those that make sense: tests can put anything into the store, and one bad role must not lock all out."""
+    for obj in objects:
+        try:
+            msgspec.convert(obj, shape)
+        except msgspec.ValidationError:
+            continue
+        yield obj
+
+
+def _unauthorized() -> Refused:
+    return Refused(failure(401, "Unauthorized", "Unauthorized"))

@@ -1,0 +1,217 @@
+"""OpenAPI v3, as far as kubectl reads it: to validate on the server, to explain, and to know how lists merge.
+
+There is a document for each group and version, and an index of them at `/openapi/v3`. Those of built-in kinds are made
+from their shapes, so they know the structure of each type but describe nothing. Those of custom resources are given,
+by their path (`apis/GROUP/VERSION`), as `crd_openapi.document` makes them; a custom kind without one may hold anything.
+
+Before kubectl leaves validation to the server it looks whether a kind's PATCH takes `fieldValidation`; before it merges
+lists by their keys, whether it takes a strategic merge patch.
+"""
+
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib import resources
+
+import msgspec
+
+from haulout_sandbox.apiserver.apply import APPLY_PATCH
+from haulout_sandbox.apiserver.kinds import JsonObject, Kind
+from haulout_sandbox.apiserver.patches import JSON_PATCH, MERGE_PATCH
+from haulout_sandbox.apiserver.scale import SCALE
+from haulout_sandbox.apiserver.shapes import Term
+from haulout_sandbox.apiserver.strategic import STRATEGIC_MERGE_PATCH
+
+_ROOT = "/openapi/v3"
+_ANYTHING: JsonObject = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_SCALARS: Mapping[str, JsonObject] = {
+    "string": {"type": "string"},
+    "scalar": {"type": "string"},
+    "number": {"type": "integer"},
+    "boolean": {"type": "boolean"},
+}
+_FRACTIONS = {"apiextensions.v1.JSONSchemaProps": ("maximum", "minimum", "multipleOf")}
+_PACKAGES = {
+    "meta": "io.k8s.apimachinery.pkg.apis.meta",
+    "apiextensions": "io.k8s.apiextensions-apiserver.pkg.apis.apiextensions",
+}
+_EXTENSIONS = {
+    "type": "x-kubernetes-list-type",
+    "keys": "x-kubernetes-list-map-keys",
+    "strategy": "x-kubernetes-patch-strategy",
+    "merge_key": "x-kubernetes-patch-merge-key",
+}
+_SCALE = "autoscaling.v1.Scale"
+_WRITES = {"post", "put", "patch"}
+_WRITE_PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
+
+
+def openapi(kinds: Sequence[Kind], path: str, *, custom: Mapping[str, JsonObject] | None = None) -> JsonObject | None:
+    """Return the index or the document at `path`, or None if there is none."""
+    wanted = path.rstrip("/")
+    if wanted == _ROOT:
+        return {"paths": {name: _entry(name, kinds, custom or {}) for name in _versions(kinds)}}
+    name = wanted.removeprefix(f"{_ROOT}/")
+    return _document(name, kinds, custom or {}) if name != wanted and name in _versions(kinds) else None
+
+
+def _versions(kinds: Iterable[Kind]) -> list[str]:
+    return sorted({_version(kind) for kind in kinds})
+
+
+def _version(kind: Kind) -> str:
+    return f"apis/{kind.api_version}" if kind.group else f"api/{kind.version}"
+
+
+def _entry(name: str, kinds: Sequence[Kind], custom: Mapping[str, JsonObject]) -> JsonObject:
+    members = _members(name, kinds)
+    digest = _digest(_takes_parameters(custom[name])) if name in custom else _built_in_digest(members)
+    return {"serverRelativeURL": f"{_ROOT}/{name}?hash={digest}"}
+
+
+def _document(name: str, kinds: Sequence[Kind], custom: Mapping[str, JsonObject]) -> JsonObject:
+    return _takes_parameters(custom[name]) if name in custom else _built_in(_members(name, kinds))
+
+
+def _members(name: str, kinds: Iterable[Kind]) -> tuple[Kind, ...]:
+    return tuple(sorted((kind for kind in kinds if _version(kind) == name), key=lambda kind: kind.plural))
+
+
+def _digest(document: JsonObject) -> str:
+    return hashlib.sha512(msgspec.json.encode(document, order="sorted")).hexdigest().upper()
+
+
+@functools.lru_cache(maxsize=256)
+def _built_in_digest(kinds: tuple[Kind, ...]) -> str:
+    return _digest(_built_in(kinds))
+
+
+@functools.lru_cache(maxsize=256)
+def _built_in(kinds: tuple[Kind, ...]) -> JsonObject:
+    schemas: JsonObject = {}
+    paths: JsonObject = {}
+    for kind in kinds:
+        shape = "" if kind.custom else _facts().kinds.get(f"{kind.api_version} {kind.kind}", "")
+        own = _name(shape or f"{kind.group}.{kind.version}.{kind.kind}")
+        schemas |= type_schemas(shape) if shape else {own: _ANYTHING}
+        schemas[own] = schemas[own] | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
+        paths |= _paths(kind, own)
+        if kind.scale:
+            schemas |= type_schemas(_SCALE)
+    info = {"title": "Kubernetes", "version": "1.36"}
+    return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
+
+
+def type_schemas(shape: str) -> JsonObject:
+    """Return the schema of a type and those of all types it needs."""
+    schemas: JsonObject = {}
+    waiting = [shape]
+    while waiting:
+        each = waiting.pop()
+        if _name(each) not in schemas:
+            term = _facts().types[each]
+            schemas[_name(each)] = _schema(term)
+            for name in _FRACTIONS.get(each, ()):
+                schemas[_name(each)]["properties"][name] = {"type": "number"}
+            waiting += _references(term)
+    return schemas
+
+
+def _references(term: Term) -> Iterator[str]:
+    if isinstance(term, str):
+        yield from (term[1:],) if term.startswith("#") else ()
+        return
+    yield from (term["ref"],) if "ref" in term else ()
+    for below in (*term.get("fields", {}).values(), *(term[name] for name in ("list", "map") if name in term)):
+        yield from _references(below)
+
+
+def _schema(term: Term) -> JsonObject:
+    if isinstance(term, str):
+        return {"$ref": _reference(term[1:])} if term.startswith("#") else dict(_SCALARS.get(term, _ANYTHING))
+    told = {extension: term[name] for name, extension in _EXTENSIONS.items() if name in term}
+    if term.get("atomic"):
+        told["x-kubernetes-map-type"] = "atomic"
+    if "ref" in term:
+        return {"allOf": [{"$ref": _reference(term["ref"])}], **told}
+    if "list" in term:
+        return {"type": "array", "items": _schema(term["list"]), **told}
+    schema: JsonObject = {"type": "object", **told}
+    if "fields" in term:
+        schema["properties"] = {name: _schema(below) for name, below in term["fields"].items()}
+    if "map" in term:
+        schema["additionalProperties"] = _schema(term["map"])
+    if "required" in term:
+        schema["required"] = term["required"]
+    return schema
+
+
+def _reference(name: str) -> str:
+    return f"#/components/schemas/{_name(name)}"
+
+
+def _name(name: str) -> str:
+    """Return a type's name as the real server's documents have it: `io.k8s.api.core.v1.Pod`."""
+    group, _, rest = name.partition(".")
+    return f"{_PACKAGES.get(group, f'io.k8s.api.{group}')}.{rest}"
+
+
+def _gvk(kind: Kind) -> JsonObject:
+    return {"group": kind.group, "version": kind.version, "kind": kind.kind}
+
+
+def _paths(kind: Kind, schema: str) -> JsonObject:
+    root = f"/{_version(kind)}"
+    everywhere = f"{root}/{kind.plural}"
+    there = f"{root}/namespaces/{{namespace}}/{kind.plural}" if kind.namespaced else everywhere
+    paths = {everywhere: _operations(kind, schema, "get")}
+    paths[there] = _operations(kind, schema, "get", "post", "delete")
+    paths[f"{there}/{{name}}"] = _operations(kind, schema, "get", "put", "patch", "delete")
+    if kind.has_status:
+        paths[f"{there}/{{name}}/status"] = _operations(kind, schema, "get", "put", "patch")
+    if kind.scale:
+        paths[f"{there}/{{name}}/scale"] = _operations(SCALE, _name(_SCALE), "get", "put", "patch")
+    return paths
+
+
+def _operations(kind: Kind, schema: str, *verbs: str) -> JsonObject:
+    return {verb: _operation(kind, schema, verb) for verb in verbs}
+
+
+def _operation(kind: Kind, schema: str, verb: str) -> JsonObject:
+    content = {"application/json": {"schema": {"$ref": f"#/components/schemas/{schema}"}}}
+    operation: JsonObject = {"responses": {"200": {"description": "OK", "content": content}}}
+    if verb in _WRITES:
+        operation["parameters"] = _parameters(verb)
+        operation["requestBody"] = {"required": True, "content": content}
+    if verb == "patch":
+        types = (APPLY_PATCH, JSON_PATCH, MERGE_PATCH, *(() if kind.custom else (STRATEGIC_MERGE_PATCH,)))
+        operation["requestBody"]["content"] = {each: {"schema": {"type": "object"}} for each in types}
+    return operation | {"x-kubernetes-group-version-kind": _gvk(kind)}
+
+
+def _parameters(verb: str) -> list[JsonObject]:
+    texts = [{"name": name, "in": "query", "schema": {"type": "string"}} for name in _WRITE_PARAMETERS]
+    return [*texts, {"name": "force", "in": "query", "schema": {"type": "boolean"}}] if verb == "patch" else texts
+
+
+def _takes_parameters(document: JsonObject) -> JsonObject:
+    """Return a document whose writing operations say which parameters they take."""
+    paths = {
+        path: {
+            verb: {"parameters": _parameters(verb)} | operation if verb in _WRITES else operation
+            for verb, operation in operations.items()
+        }
+        for path, operations in document["paths"].items()
+    }
+    return document | {"paths": paths}
+
+
+class _Facts(msgspec.Struct):
+    kinds: dict[str, str]
+    types: dict[str, Term]
+
+
+@functools.cache
+def _facts() -> _Facts:
+    return msgspec.json.decode(resources.files(__package__).joinpath("shapes.json").read_bytes(), type=_Facts)

@@ -1,0 +1,195 @@
+"""How the sandbox's API server says no: Status objects, worded as the real server words them.
+
+Handlers raise `Refused`; the server turns it into an answer. `NotYet` is not an answer: the server would wait and
+look again, and whoever drives it lets the time pass.
+"""
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Any
+
+from haulout.kube.transport import Response
+from haulout_sandbox.apiserver.kinds import JsonObject, Kind
+from haulout_sandbox.apiserver.quoting import quoted
+from haulout_sandbox.apiserver.values import encoded
+
+JSON = "application/json"
+MODIFIED_MEANWHILE = "the object has been modified; please apply your changes to the latest version and try again"
+
+_GENERIC = {  # code: reason, message; as apimachinery's NewGenericServerResponse has them
+    400: ("BadRequest", "the server rejected our request for an unknown reason"),
+    401: ("Unauthorized", "Unauthorized"),
+    403: ("Forbidden", "forbidden"),
+    404: ("NotFound", "the server could not find the requested resource"),
+    405: ("MethodNotAllowed", "the server does not allow this method on the requested resource"),
+    409: ("Conflict", "the server reported a conflict"),
+    410: ("Expired", "the requested content is too old"),
+    422: ("Invalid", "the server rejected our request due to an error in our request"),
+    429: ("TooManyRequests", "the server has received too many requests and has asked us to try again later"),
+    500: ("InternalError", "an error on the server has prevented the request from succeeding"),
+    503: ("ServiceUnavailable", "the server is currently unable to handle the request"),
+    504: ("Timeout", "the server was unable to return a response in the time allotted"),
+}
+
+
+class Refused(Exception):
+    """The server's answer is a Status that says no."""
+
+    def __init__(self, status: JsonObject) -> None:
+        self.status = status
+        super().__init__(status["message"])
+
+
+class NotYet(Exception):
+    """The server waits this long and looks again."""
+
+    def __init__(self, wait: timedelta) -> None:
+        self.wait = wait
+        super().__init__(f"look again in {wait}")
+
+
+_TOLD = {"content-type": JSON}
+
+
+def answer(status: int, body: Any, *, content_type: str = JSON) -> Response:
+    """Return `body` as a JSON answer; a Status that names a time to wait also gets the header."""
+    headers = {"content-type": content_type}
+    details = body.get("details") if isinstance(body, dict) and body.get("kind") == "Status" else None
+    if details and details.get("retryAfterSeconds"):
+        headers["retry-after"] = str(details["retryAfterSeconds"])
+    return Response(status, headers, encoded(body))
+
+
+def told(status: int, obj: Any) -> Response:
+    """Return an answer to somebody in the same process, who need not read it."""
+    return Response(status, _TOLD, b"", obj)
+
+
+def warned(response: Response, warnings: Sequence[str]) -> Response:
+    """Return the answer with warnings: the values of several Warning headers, which may be joined to one."""
+    if not warnings:
+        return response
+    return Response(response.status, {**response.headers, **warning_headers(warnings)}, response.body)
+
+
+def warning_headers(warnings: Sequence[str]) -> dict[str, str]:
+    """Return the header that says `warnings`, none of them twice."""
+    said = (text.replace("\\", "\\\\").replace('"', '\\"') for text in dict.fromkeys(warnings))
+    return {"warning": ", ".join(f'299 - "{text}"' for text in said)} if warnings else {}
+
+
+def failure(code: int, reason: str, message: str, details: JsonObject | None = None) -> JsonObject:
+    """Return a Status; empty values are left out as the real server does."""
+    status: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure"}
+    status["message"] = message
+    if reason:
+        status["reason"] = reason
+    if details is not None:
+        status["details"] = {name: value for name, value in details.items() if value}
+    return status | {"code": code}
+
+
+def success(*, code: int | None = None, details: JsonObject | None = None) -> JsonObject:
+    """Return the Status of something done."""
+    status: JsonObject = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
+    if details is not None:
+        status["details"] = {name: value for name, value in details.items() if value}
+    return status | ({"code": code} if code is not None else {})
+
+
+def generic(code: int, *, retry_after: int = 0) -> JsonObject:
+    """Return the Status the server's outer layers give for `code`."""
+    reason, message = _GENERIC.get(code, ("", f"the server responded with the status code {code}"))
+    return failure(code, reason, message, {"retryAfterSeconds": retry_after})
+
+
+def panicked() -> JsonObject:
+    """Return the Status of a request that the server failed at, through no fault of the request."""
+    said = "This request caused apiserver to panic. Look in the logs for details."
+    return failure(500, "InternalError", f"Internal error occurred: {said}", {"causes": [{"message": said}]})
+
+
+def not_found(kind: Kind, name: str) -> Refused:
+    """Say that there is no object of that name."""
+    return Refused(failure(404, "NotFound", f"{kind.resource} {quoted(name)} not found", _details(kind, name)))
+
+
+def already_exists(kind: Kind, name: str, *, generated: bool, terminating: bool) -> Refused:
+    """Say that the name is taken."""
+    message = f"{kind.resource} {quoted(name)} already exists"
+    details = _details(kind, name)
+    if generated:
+        message += ", the server was not able to generate a unique name for the object"
+        details["retryAfterSeconds"] = 1
+    if terminating:
+        message = f"object is being deleted: {message}"
+    return Refused(failure(409, "AlreadyExists", message, details))
+
+
+def conflict(kind: Kind, name: str, why: str, *, by_kind: bool = False) -> Refused:
+    """Say that a precondition failed. The real server names the resource here and the kind there (`by_kind`)."""
+    word = kind.kind if by_kind else kind.plural
+    qualified = f"{word}.{kind.group}" if kind.group else word
+    message = f'Operation cannot be fulfilled on {qualified} "{name}": {why}'
+    return Refused(failure(409, "Conflict", message, {"name": name, "group": kind.group, "kind": word}))
+
+
+def uid_conflict(kind: Kind, key: str, *, wanted: str, found: str, dry_run: bool) -> Refused:
+    """Say that another object has this name now, in the words of the storage layer, or of its dry run."""
+    root = "" if dry_run else "/registry"
+    folder = "minions" if kind.plural == "nodes" else f"{kind.group}/{kind.plural}" if kind.rules else kind.plural
+    why = (
+        f"StorageError: invalid object, Code: 4, Key: {root}/{folder}/{key}, ResourceVersion: 0, "
+        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
+    )
+    return conflict(kind, key.rpartition("/")[2], why)
+
+
+def forbidden(group: str, resource: str, name: str, why: str) -> Refused:
+    """Say that it is not allowed."""
+    message = f'{resource}.{group} "{name}" is forbidden: {why}'
+    return Refused(failure(403, "Forbidden", message, {"name": name, "group": group, "kind": resource}))
+
+
+def field_error(reason: str, field: str, message: str) -> JsonObject:
+    """Return one cause of an Invalid."""
+    return {"reason": reason, "message": message, "field": field}
+
+
+def invalid(group: str, kind: str, name: str, causes: Sequence[JsonObject]) -> Refused:
+    """Say that the object was understood and is wrong."""
+    problems = list(dict.fromkeys(f"{cause['field']}: {cause['message']}" for cause in causes))
+    said = problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]"
+    qualified = f"{kind}.{group}" if group else kind
+    details = {"name": name, "group": group, "kind": kind, "causes": list(causes)}
+    return Refused(failure(422, "Invalid", f"{qualified} {quoted(name)} is invalid: {said}", details))
+
+
+def bad_request(message: str) -> Refused:
+    """Say that the request makes no sense."""
+    return Refused(failure(400, "BadRequest", message))
+
+
+def expired(message: str, *, go_on: str = "") -> Refused:
+    """Say that the revision is compacted; `go_on` is a token that continues a list inconsistently."""
+    status = failure(410, "Expired", message)
+    if go_on:
+        status["metadata"] = {"continue": go_on}
+    return Refused(status)
+
+
+def too_large(wanted: int, current: int) -> Refused:
+    """Say that the revision is still to come."""
+    cause = {"reason": "ResourceVersionTooLarge", "message": "Too large resource version"}
+    message = f"Timeout: Too large resource version: {wanted}, current: {current}"
+    return Refused(failure(504, "Timeout", message, {"causes": [cause], "retryAfterSeconds": 1}))
+
+
+def too_many_requests(message: str, *, cause: str, retry_after: int) -> Refused:
+    """Say that a PodDisruptionBudget does not allow it."""
+    causes = [{"reason": "DisruptionBudget", "message": cause}]
+    return Refused(failure(429, "TooManyRequests", message, {"causes": causes, "retryAfterSeconds": retry_after}))
+
+
+def _details(kind: Kind, name: str) -> JsonObject:
+    return {"name": name, "group": kind.group, "kind": kind.plural}

@@ -1,0 +1,168 @@
+"""Bearer tokens: who holds one, and how a service account gets one.
+
+Tokens of service accounts are JWTs with the claims of real ones, signed with a secret of the sandbox instead of a key
+pair. All others are a mapping that whoever starts the sandbox gives. A token that is bound to a pod or a secret says
+so in the answer to its request, but outlives it here. The rules are those of `pkg/serviceaccount/claims.go` and
+`pkg/registry/core/serviceaccount/storage/token.go`.
+"""
+
+import base64
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from haulout_sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.posted import metadata_of, spec_of
+from haulout_sandbox.apiserver.rbac import AUTHENTICATED, User, account_user
+from haulout_sandbox.apiserver.status import Refused, bad_request, failure, field_error, invalid
+
+GROUP = "authentication.k8s.io"
+ISSUER = "https://kubernetes.default.svc"
+
+FindAccount = Callable[[str, str], JsonObject | None]  # by namespace and name
+
+_HEADER = {"alg": "HS256", "typ": "JWT"}
+_CREDENTIAL = "authentication.kubernetes.io/credential-id"
+_LEEWAY = timedelta(minutes=1)  # clocks differ
+_LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
+
+
+class BadToken(Exception):
+    """Nobody is known by this token; the message says why, as the server does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tokens:
+    """The tokens that the sandbox recognises: those `given`, and those that it signed with its `secret`."""
+
+    secret: bytes
+    find_account: FindAccount
+    given: Mapping[str, User] = field(default_factory=dict)
+
+    def sign(self, claims: JsonObject) -> str:
+        """Return a token that makes these claims."""
+        signed = ".".join(_encoded(msgspec.json.encode(it)) for it in (_HEADER, claims))
+        return f"{signed}.{self._signature(signed)}"
+
+    def holder(self, token: str, *, now: datetime, audiences: Sequence[str] = (ISSUER,)) -> tuple[User, list[str]]:
+        """Return who holds `token`, and for which of the `audiences` it is meant; raises `BadToken`."""
+        known = self.given.get(token)
+        if known is not None and ISSUER in audiences:
+            return replace(known, groups=tuple(dict.fromkeys((*known.groups, AUTHENTICATED)))), [ISSUER]
+        claims = self._claims(token)
+        if claims is None:
+            raise BadToken("invalid bearer token")
+        if problem := self._problem(claims, now=now, audiences=audiences):
+            raise BadToken(f"[invalid bearer token, {problem}]")
+        about = claims["kubernetes.io"]
+        account, extra = about["serviceaccount"], {_CREDENTIAL: [f"JTI={claims['jti']}"]}
+        user = account_user(about["namespace"], account["name"], uid=account["uid"], extra=extra)
+        return user, [audience for audience in audiences if audience in claims["aud"]]
+
+    def _problem(self, claims: JsonObject, *, now: datetime, audiences: Sequence[str]) -> str:
+        if not set(claims["aud"]).intersection(audiences):
+            meant, wanted = _quoted(claims["aud"]), _quoted(audiences)
+            return f"token audiences {meant} is invalid for the target audiences {wanted}"
+        if now.timestamp() > claims["exp"] + _LEEWAY.total_seconds():
+            return "service account token has expired"
+        about = claims["kubernetes.io"]
+        name, uid = about["serviceaccount"]["name"], about["serviceaccount"]["uid"]
+        account = self.find_account(about["namespace"], name)
+        if account is None:
+            return f'serviceaccounts "{name}" not found'
+        if account["metadata"]["uid"] != uid:
+            return f"service account UID ({account['metadata']['uid']}) does not match claim ({uid})"
+        return ""
+
+    def _claims(self, token: str) -> JsonObject | None:
+        signed, _, signature = token.rpartition(".")
+        if not hmac.compare_digest(self._signature(signed).encode(), signature.encode()):
+            return None
+        payload = signed.partition(".")[2]
+        claims: JsonObject = msgspec.json.decode(base64.urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
+        return claims
+
+    def _signature(self, signed: str) -> str:
+        return _encoded(hmac.new(self.secret, signed.encode(), hashlib.sha256).digest())
+
+
+class _Request(msgspec.Struct, rename="camel"):
+    audiences: list[str] = []
+    expiration_seconds: int = 3600
+    bound_object_ref: dict[str, Any] | None = None
+
+
+def issue(tokens: Tokens, account: JsonObject, body: JsonObject, *, now: datetime, token_id: str) -> JsonObject:
+    """Answer a TokenRequest, posted to `serviceaccounts/NAME/token`; `token_id` is new and unique."""
+    meta, spec = account["metadata"], spec_of(body, _Request)
+    _check_identity(metadata_of(body), meta)
+    audiences, seconds = spec.audiences or [ISSUER], spec.expiration_seconds
+    _check_life(seconds)
+    issued_at = int(now.timestamp())
+    about = {"namespace": meta["namespace"], "serviceaccount": {"name": meta["name"], "uid": meta["uid"]}}
+    claims = {
+        "aud": audiences,
+        "exp": issued_at + seconds,
+        "iat": issued_at,
+        "iss": ISSUER,
+        "jti": token_id,
+        "kubernetes.io": about,
+        "nbf": issued_at,
+        "sub": account_user(meta["namespace"], meta["name"]).name,
+    }
+    expires = now + timedelta(seconds=seconds)
+    return {
+        "kind": "TokenRequest",
+        "apiVersion": f"{GROUP}/v1",
+        "metadata": {
+            "name": meta["name"],
+            "namespace": meta["namespace"],
+            "uid": meta["uid"],
+            "creationTimestamp": _stamp(now),
+        },
+        "spec": {
+            "audiences": audiences,
+            "expirationSeconds": seconds,
+            "boundObjectRef": spec.bound_object_ref,
+        },
+        "status": {"token": tokens.sign(claims), "expirationTimestamp": _stamp(expires)},
+    }
+
+
+def _check_identity(sent: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
+    name = meta["name"]
+    if sent.get("namespace") and sent["namespace"] != meta["namespace"]:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+    if sent.get("name") and sent["name"] != name:
+        why = f'Invalid value: "{sent["name"]}": must match the service account name if specified'
+        raise invalid(GROUP, "TokenRequest", name, [field_error("FieldValueInvalid", "metadata.name", why)])
+    if sent.get("uid") and sent["uid"] != meta["uid"]:
+        requested, real = f"the token request ({sent['uid']})", f"the service account ({meta['uid']})"
+        why = f"the UID in {requested} does not match the UID of {real}"
+        message = f'Operation cannot be fulfilled on TokenRequest.{GROUP} "{name}": {why}'
+        raise Refused(failure(409, "Conflict", message, {"name": name, "group": GROUP, "kind": "TokenRequest"}))
+
+
+def _check_life(seconds: int) -> None:
+    if _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
+        return
+    rule = "less than 10 minutes" if seconds < _LEAST_SECONDS else "larger than 2^32 seconds"
+    why = f"Invalid value: {seconds}: may not specify a duration {rule}"
+    raise invalid(GROUP, "TokenRequest", "", [field_error("FieldValueInvalid", "spec.expirationSeconds", why)])
+
+
+def _stamp(instant: datetime) -> str:
+    return instant.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _encoded(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def _quoted(words: Sequence[str]) -> str:
+    return "[" + " ".join(f'"{word}"' for word in words) + "]"

@@ -1,0 +1,243 @@
+"""What the stand-in for Cluster API reads, and objects of it to begin with.
+
+Timeouts are written in two ways: v1beta2 counts seconds below `deletion`, v1beta1 has durations. Both are read,
+whatever the version, and 0 is no limit.
+"""
+
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import lru_cache
+
+import msgspec
+
+from haulout.core import duration
+from haulout.kinds import clusterapi, metal3
+from haulout.kinds.clusterapi import CLUSTER_NAME, CONTROL_PLANE, GROUP, PAUSED, VERSIONS, ClusterKey
+from haulout.kube import shipped
+from haulout.kube.objects import Base, RawObject
+from haulout.kube.resources import Resource
+from haulout_sandbox.controllers.objects import DeploymentStrategy, LabelSelector, Owned, RollingDeployment
+
+SET_NAME = f"{GROUP}/set-name"
+DEPLOYMENT_NAME = f"{GROUP}/deployment-name"
+TEMPLATE_HASH = "machine-template-hash"
+METAL3 = metal3.CONSUMER  # the kind of infrastructure
+_NODE_DELETION_TIMEOUT = timedelta(seconds=10)
+_ONE_MORE = DeploymentStrategy(rolling_update=RollingDeployment(max_surge=1, max_unavailable=0))
+
+
+class DeletionTimeouts(Base, frozen=True):
+    """How long steps of a deletion may take, as v1beta2 has it."""
+
+    node_drain_timeout_seconds: int | None = None
+    node_deletion_timeout_seconds: int | None = None
+
+
+class MachineSpec(clusterapi.MachineSpec, frozen=True):
+    """What is wanted of a Machine."""
+
+    version: str | None = None
+    deletion: DeletionTimeouts = DeletionTimeouts()
+    node_drain_timeout: str | None = None
+    node_deletion_timeout: str | None = None
+
+
+class Machine(Owned, frozen=True):
+    """A Machine."""
+
+    spec: MachineSpec = MachineSpec()
+    status: RawObject = msgspec.field(default_factory=dict)
+
+    @property
+    def cluster(self) -> ClusterKey:
+        """Which workload cluster it is of."""
+        return ClusterKey(self.namespace, self.spec.cluster_name)
+
+    @property
+    def node(self) -> str:
+        """The name of its node, empty while there is none."""
+        return str((self.status.get("nodeRef") or {}).get("name", ""))
+
+    @property
+    def is_control_plane(self) -> bool:
+        """Tell whether it is of the control plane."""
+        return CONTROL_PLANE in self.labels
+
+    @property
+    def drain_timeout(self) -> timedelta | None:
+        """How long its node is drained at most; None: until it is empty."""
+        return _timeout(self.spec.deletion.node_drain_timeout_seconds, self.spec.node_drain_timeout) or None
+
+    @property
+    def node_deletion_timeout(self) -> timedelta | None:
+        """How long after it was deleted its Node is still to be deleted; None: until that succeeds."""
+        told = _timeout(self.spec.deletion.node_deletion_timeout_seconds, self.spec.node_deletion_timeout)
+        return _NODE_DELETION_TIMEOUT if told is None else told or None
+
+
+class Rollout(Base, frozen=True):
+    """How Machines are replaced, as v1beta2 has it."""
+
+    strategy: DeploymentStrategy | None = None
+
+
+class SetSpec(Base, frozen=True):
+    """What is wanted of a MachineSet or MachineDeployment."""
+
+    cluster_name: str = ""
+    replicas: int = 1
+    paused: bool | None = None
+    selector: LabelSelector = LabelSelector()
+    rollout: Rollout = Rollout()
+    strategy: DeploymentStrategy | None = None  # as v1beta1 has it
+    template: RawObject = msgspec.field(default_factory=dict)
+
+    @property
+    def rolling(self) -> DeploymentStrategy:
+        """How Machines are replaced: one more at a time, unless it says otherwise."""
+        return self.rollout.strategy or self.strategy or _ONE_MORE
+
+
+class MachineSet(Owned, frozen=True):
+    """A MachineSet or a MachineDeployment."""
+
+    spec: SetSpec = SetSpec()
+    status: RawObject = msgspec.field(default_factory=dict)
+
+
+class Cluster(Owned, frozen=True):
+    """A workload cluster."""
+
+    spec: clusterapi.ClusterSpec = clusterapi.ClusterSpec()
+    status: RawObject = msgspec.field(default_factory=dict)
+
+    @property
+    def cluster_key(self) -> ClusterKey:
+        """Which it is."""
+        return ClusterKey(self.namespace, self.name)
+
+
+class MachineChoice(Base, frozen=True):
+    """Machines for which a rule holds: by their labels and those of their cluster."""
+
+    selector: LabelSelector | None = None
+    cluster_selector: LabelSelector | None = None
+
+
+class PodChoice(Base, frozen=True):
+    """Pods for which a rule holds: by their labels and those of their namespace."""
+
+    selector: LabelSelector | None = None
+    namespace_selector: LabelSelector | None = None
+
+
+class HowToDrain(Base, frozen=True):
+    """What becomes of pods, and when: lower orders first."""
+
+    behavior: str = "Drain"
+    order: int = 0
+
+
+class DrainRuleSpec(Base, frozen=True):
+    """What a rule says."""
+
+    drain: HowToDrain = HowToDrain()
+    machines: tuple[MachineChoice, ...] = ()
+    pods: tuple[PodChoice, ...] = ()
+
+
+class DrainRule(Owned, frozen=True):
+    """A MachineDrainRule."""
+
+    spec: DrainRuleSpec = DrainRuleSpec()
+
+
+@dataclass(frozen=True, slots=True)
+class Kinds:
+    """The kinds of Cluster API in one version."""
+
+    version: str
+    clusters: Resource[Cluster]
+    deployments: Resource[MachineSet]
+    sets: Resource[MachineSet]
+    machines: Resource[Machine]
+    drain_rules: Resource[DrainRule]
+
+
+@lru_cache
+def kinds(version: str = VERSIONS[0]) -> Kinds:
+    """Return the kinds of a version."""
+
+    def deployed(plural: str, kind: str) -> Resource[MachineSet]:
+        return Resource(GROUP, version, plural, kind, namespaced=True, model=MachineSet)
+
+    return Kinds(
+        version,
+        clusters=clusterapi.clusters(version).of(Cluster),
+        deployments=deployed("machinedeployments", "MachineDeployment"),
+        sets=deployed("machinesets", "MachineSet"),
+        machines=clusterapi.machines(version).of(Machine),
+        drain_rules=clusterapi.drain_rules(version).of(DrainRule),
+    )
+
+
+def definitions(*versions: str) -> list[RawObject]:
+    """Return the CustomResourceDefinitions, which serve these versions (by default all), and store the first."""
+    made = shipped.definitions(__package__, "definitions.yaml")
+    for definition in made:
+        (model,) = definition["spec"]["versions"]
+        definition["spec"]["versions"] = [
+            {**copy.deepcopy(model), "name": version, "storage": number == 0}
+            for number, version in enumerate(versions or VERSIONS)
+        ]
+    return made
+
+
+def is_paused(thing: Owned, cluster: Cluster | None) -> bool:
+    """Tell whether nothing is to be done about something."""
+    return PAUSED in thing.metadata.annotations or bool(cluster is not None and cluster.spec.paused)
+
+
+def a_cluster(key: ClusterKey, *, version: str = VERSIONS[0], labels: Mapping[str, str] | None = None) -> RawObject:
+    """Return a Cluster."""
+    metadata = {"name": key.name, "namespace": key.namespace, **({"labels": dict(labels)} if labels else {})}
+    return {"apiVersion": f"{GROUP}/{version}", "kind": "Cluster", "metadata": metadata, "spec": {}}
+
+
+def a_machine_deployment(
+    name: str,
+    *,
+    cluster: ClusterKey,
+    replicas: int = 1,
+    labels: Mapping[str, str] | None = None,
+    spec: Mapping[str, object] | None = None,
+    version: str = VERSIONS[0],
+) -> RawObject:
+    """Return a MachineDeployment; `labels` are those of its Machines, and `spec` is what else is wanted of them."""
+    own = {CLUSTER_NAME: cluster.name, DEPLOYMENT_NAME: name}
+    machine = {
+        "clusterName": cluster.name,
+        "bootstrap": {"dataSecretName": f"{name}-bootstrap"},
+        "infrastructureRef": {"kind": "SandboxMachineTemplate", "name": name},
+        "version": "v1.36.3",
+        **(spec or {}),
+    }
+    return {
+        "apiVersion": f"{GROUP}/{version}",
+        "kind": "MachineDeployment",
+        "metadata": {"name": name, "namespace": cluster.namespace, "labels": {CLUSTER_NAME: cluster.name}},
+        "spec": {
+            "clusterName": cluster.name,
+            "replicas": replicas,
+            "selector": {"matchLabels": own},
+            "template": {"metadata": {"labels": {**(labels or {}), **own}}, "spec": machine},
+        },
+    }
+
+
+def _timeout(seconds: int | None, text: str | None) -> timedelta | None:
+    if seconds is not None:
+        return timedelta(seconds=seconds)
+    return None if text is None else duration.parse(text)

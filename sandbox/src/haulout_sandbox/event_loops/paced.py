@@ -1,0 +1,71 @@
+"""Time that keeps pace with the machine's, at any speed: sixty times faster than life, or as fast as it can.
+
+    with asyncio.Runner(loop_factory=PacedLoop) as runner:     # hurries: an hour passes as fast as its work is done
+        …
+        loop.keep_pace(60)                                     # from now on a minute passes each second
+
+`loop.time()`, `asyncio.timeout` and a `VirtualClock` agree, as on simulated time. Like there, time moves only when
+nothing is runnable, and never past a timer that is due. It follows the machine's time and may fall behind it, when the
+work takes longer than the speed allows or when the machine was asleep; it then hurries until it has caught up. So a
+slow machine makes a slow cluster, but never one whose leases run out because a computation took long.
+
+Sockets, pipes and threads are served in real time. Whoever talks to the outside must know that a time-out of 60 s on
+this loop lasts 60 s divided by the speed.
+"""
+
+import math
+import selectors
+from collections.abc import Callable
+
+from haulout.core.clock import RealClock
+from haulout_sandbox.event_loops.stepped import SteppedLoop
+
+_MACHINE = RealClock()
+
+
+class PacedLoop(SteppedLoop):
+    """An event loop whose time follows the machine's, of which `seconds` tells."""
+
+    def __init__(self, *, seconds: Callable[[], float] = _MACHINE.monotonic) -> None:
+        self.speed = math.inf
+        self._seconds = seconds
+        self._set_out_at = 0.0, 0.0  # the machine's time and ours, when we set out at this speed
+        super().__init__(_WaitingSelector(self))
+
+    def keep_pace(self, speed: float) -> None:
+        """Let `speed` seconds pass in each second of life from now on; infinity is: hurry."""
+        if not speed > 0:
+            raise ValueError(f"expected a speed above 0, found {speed}")
+        self.speed = speed
+        self._set_out_at = self._seconds(), self.time()
+
+    def real_seconds(self, ahead: float) -> float:
+        """Return how long the machine has to wait until our time is `ahead` seconds further; 0 if we are behind."""
+        return 0.0 if math.isinf(self.speed) else max(ahead - self._behind(), 0.0) / self.speed
+
+    def follow(self, at_most: float) -> None:
+        """Move our time to where the machine's is, but `at_most` so far."""
+        seconds = min(self._behind(), at_most)
+        if 0 < seconds < math.inf:
+            self.step(seconds)
+
+    def _behind(self) -> float:
+        if math.isinf(self.speed):
+            return math.inf
+        seconds, ours = self._set_out_at
+        return (self._seconds() - seconds) * self.speed - (self.time() - ours)
+
+
+class _WaitingSelector(selectors.DefaultSelector):
+    """Waits for files no longer than until the loop's next timer, and then moves its time."""
+
+    def __init__(self, loop: PacedLoop) -> None:
+        super().__init__()
+        self._loop = loop
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is not None and timeout <= 0:  # something is runnable: time stands still
+            return super().select(0)
+        events = super().select(None if timeout is None else self._loop.real_seconds(timeout))
+        self._loop.follow(math.inf if timeout is None else timeout)
+        return events

@@ -1,0 +1,42 @@
+"""A stand-in for OpenShift's Machine API, and for the cloud behind it.
+
+    for definition in definitions():
+        cluster.api.put(definition)
+    async with cluster.running():
+        instances = OwnInstances(cluster.kubelets)
+        cluster.host(MachineApi(cluster.client("machine-api"), instances, random=Random(1)).run(), name=…)
+
+Machines become instances and then nodes after some minutes; one that is deleted is emptied, its instance terminated and
+its Node deleted; MachineSets and the ControlPlaneMachineSet make others in place of those that go. It knows the cluster
+only through `haulout.kube`, and machines only through those `Instances`, so it runs on a real kube-apiserver as well.
+"""
+
+from haulout_sandbox.openshift.api import MachineApi, Paces
+from haulout_sandbox.openshift.instances import Instances, OwnInstances
+from haulout_sandbox.openshift.objects import (
+    CONTROL_PLANE_MACHINE_SETS,
+    INFRASTRUCTURES,
+    MACHINE_SETS,
+    MACHINES,
+    Order,
+    a_control_plane_set,
+    a_machine_set,
+    an_infrastructure,
+    definitions,
+)
+
+__all__ = [
+    "CONTROL_PLANE_MACHINE_SETS",
+    "INFRASTRUCTURES",
+    "MACHINES",
+    "MACHINE_SETS",
+    "Instances",
+    "MachineApi",
+    "Order",
+    "OwnInstances",
+    "Paces",
+    "a_control_plane_set",
+    "a_machine_set",
+    "an_infrastructure",
+    "definitions",
+]

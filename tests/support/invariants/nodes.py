@@ -1,0 +1,178 @@
+"""What must hold about nodes: budgets, cordons, and the control plane."""
+
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+
+from haulout_sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.store import Write
+from haulout_sandbox.nodes.placement import CONTROL_PLANE
+from support.invariants.checking import Invariant, Judge, State, Violation, blame
+from support.invariants.reading import Predicate, condition, instant, is_cordoned, is_down, selects
+
+_NODES = frozenset({"nodes"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeBudget:
+    """How many of the selected nodes may be disrupted at once: a number, or a percentage, rounded down."""
+
+    name: str
+    at_most: int | str
+    labels: str = ""  # a selector; all nodes by default
+    group_by: tuple[str, ...] = ()  # so many in each group of nodes with the same values of these labels
+    at_least: int = 0  # what a percentage comes to, however few nodes there are
+
+    def limit(self, nodes: int) -> int:
+        """Return how many of so many `nodes` may be disrupted."""
+        if isinstance(self.at_most, int):
+            return self.at_most
+        return max(nodes * int(self.at_most.removesuffix("%")) // 100, self.at_least)
+
+    def group_of(self, node: JsonObject) -> Predicate:
+        """Return which nodes are in the same group as `node`; a label that it does not have groups nothing."""
+        labels = node["metadata"].get("labels", {})
+        wanted = {key: labels[key] for key in self.group_by if labels.get(key)}
+        return lambda it: wanted.items() <= it["metadata"].get("labels", {}).items()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DisruptionsWithinBudget(Invariant):
+    """The operator begins no disruption beyond a budget, nodes that are already down counted in.
+
+    That more nodes fall ill than a budget allows is nobody's fault, but then no further one may be taken. A disruption
+    is what `disrupts` says of a node: by default that it is cordoned. A node counts as down when it has been not ready
+    for `down_after`; an operator whose watch or clock is off by `lag` may be of another opinion for so long.
+    """
+
+    operator: Collection[str]
+    budgets: tuple[NodeBudget, ...]
+    disrupts: Predicate = is_cordoned
+    down_after: timedelta = timedelta()
+    lag: timedelta = timedelta()
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Nodes alone."""
+        return _NODES
+
+    def begin(self) -> Judge:
+        """Return a judge."""
+        limits = tuple((budget, budget.limit) for budget in self.budgets)
+        return _BudgetJudge(self.operator, self.disrupts, limits, down_after=self.down_after, lag=self.lag)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControlPlaneOneAtATime(Invariant):
+    """The operator disrupts one node of the control plane at a time, and none if etcd's quorum would be at risk."""
+
+    operator: Collection[str]
+    disrupts: Predicate = is_cordoned
+    labels: str = CONTROL_PLANE
+    quorum: bool = True
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Nodes alone."""
+        return _NODES
+
+    def begin(self) -> Judge:
+        """Return a judge."""
+        budget = NodeBudget(name="the control plane", at_most=1, labels=self.labels)
+        return _BudgetJudge(self.operator, self.disrupts, ((budget, self._limit),))
+
+    def _limit(self, nodes: int) -> int:
+        return min(1, (nodes - 1) // 2) if self.quorum else 1
+
+
+class _BudgetJudge(Judge):
+    def __init__(
+        self,
+        operator: Collection[str],
+        disrupts: Predicate,
+        limits: tuple[tuple[NodeBudget, Callable[[int], int]], ...],
+        *,
+        down_after: timedelta = timedelta(),
+        lag: timedelta = timedelta(),
+    ) -> None:
+        self._down_at_last = down_after + lag
+        self._down_at_first = down_after - lag
+        self._operator = operator
+        self._disrupts = disrupts
+        self._limits = [(budget, limit, selects(budget.labels)) for budget, limit in limits]
+
+    def see(self, write: Write, state: State) -> Iterator[Violation]:
+        if write.who not in self._operator or write.after is None or not self._disrupts(write.after):
+            return
+        if write.before is not None and self._is_away(write.before, write.at - self._down_at_first):
+            return  # it was counted before, and takes nothing more
+        for budget, limit, is_selected in self._limits:
+            if not is_selected(write.after):
+                continue
+            is_beside = budget.group_of(write.after)
+            nodes = [node for node in state.all("nodes").values() if is_selected(node) and is_beside(node)]
+            away = sorted(
+                node["metadata"]["name"] for node in nodes if self._is_away(node, write.at - self._down_at_last)
+            )
+            if len(away) > limit(len(nodes)):
+                rule = f"{limit(len(nodes))} of {len(nodes)} nodes allowed by {budget.name}"
+                yield blame(write, f"{write.key} was disrupted, and so {len(away)} are ({', '.join(away)}): {rule}")
+
+    def _is_away(self, node: JsonObject, already_at: datetime) -> bool:
+        """Tell whether a node is disrupted, or has been down at some instant and ever since."""
+        if self._disrupts(node) or not is_down(node):
+            return self._disrupts(node)
+        since = condition(node, "Ready").get("lastTransitionTime")
+        return since is None or instant(since) <= already_at
+
+
+def owners_in(annotation: str) -> Callable[[JsonObject], tuple[str, ...]]:
+    """Return how to read the owners of a cordon from an annotation that lists them, divided by commas."""
+
+    def owners(node: JsonObject) -> tuple[str, ...]:
+        listed = node["metadata"].get("annotations", {}).get(annotation, "")
+        return tuple(name.strip() for name in listed.split(",") if name.strip())
+
+    return owners
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnlyOurCordonsLifted(Invariant):
+    """The operator uncordons a node only if it cordoned it, and when no owner of the cordon is left."""
+
+    operator: Collection[str]
+    owners: Callable[[JsonObject], Collection[str]] = field(default=lambda _: ())
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """Nodes alone."""
+        return _NODES
+
+    def begin(self) -> Judge:
+        """Return a judge."""
+        return _CordonJudge(self.operator, self.owners)
+
+
+class _CordonJudge(Judge):
+    def __init__(self, operator: Collection[str], owners: Callable[[JsonObject], Collection[str]]) -> None:
+        self._operator = operator
+        self._owners = owners
+        self._cordoned_by: dict[str, str] = {}
+
+    def see(self, write: Write, state: State) -> Iterator[Violation]:
+        del state
+        was = write.before is not None and is_cordoned(write.before)
+        if write.after is None or was == is_cordoned(write.after):
+            return
+        if not was:
+            # One that is created anew with the mark of its owners is still theirs.
+            if write.before is not None or not self._owners(write.after):
+                self._cordoned_by[write.key] = write.who
+            return
+        by = self._cordoned_by.pop(write.key, "somebody before")
+        if write.who not in self._operator:
+            return
+        if by not in self._operator:
+            yield blame(write, f"{write.key} was uncordoned, which {by} had cordoned")
+        elif left := sorted(self._owners(write.after)):
+            yield blame(write, f"{write.key} was uncordoned, though {', '.join(left)} still wanted it cordoned")

@@ -1,0 +1,80 @@
+"""What belongs to others stays as it is: labels, annotations, taints, conditions and finalizers."""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any
+
+from haulout_sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.store import Write
+from support.invariants.checking import Invariant, Judge, State, Violation, blame
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ForeignThingsUntouched(Invariant):
+    """The operator changes no label, annotation, taint, condition or finalizer but its own.
+
+    Its own are those whose name matches one of `ours` (`haulout.dev/*`, `DrainInProgress`; of one kind of object
+    `nodemaintenances/Ready`), and all of an object that it created itself. What the server writes when it evicts on the
+    operator's behalf does not count.
+    """
+
+    operator: Collection[str]
+    ours: tuple[str, ...]
+
+    def begin(self) -> Judge:
+        """Return a judge."""
+        return _OwnershipJudge(self.operator, self.ours)
+
+
+class _OwnershipJudge(Judge):
+    def __init__(self, operator: Collection[str], ours: tuple[str, ...]) -> None:
+        self._operator = operator
+        self._ours = ours
+        self._created: set[str] = set()
+
+    def see(self, write: Write, state: State) -> Iterator[Violation]:
+        del state
+        is_operators = write.who in self._operator
+        if write.before is None or write.after is None:
+            self._created.discard(write.path)
+            if is_operators and write.after is not None:
+                self._created.add(write.path)
+            return
+        if not is_operators or write.verb == "evict" or write.path in self._created:
+            return
+        before, after = _sections(write.before), _sections(write.after)
+        for section, names in after.items():
+            for name in _changed(before[section], names):
+                if not self._is_ours(write.kind.plural, name):
+                    how = _how(before[section], names, name)
+                    yield blame(write, f"{write.kind.plural} {write.key}: the {section} {name} of others was {how}")
+
+    def _is_ours(self, plural: str, name: str) -> bool:
+        names = (name, f"{plural}/{name}")
+        return any(fnmatchcase(it, pattern) for it in names for pattern in self._ours)
+
+
+def _sections(obj: JsonObject) -> dict[str, dict[str, Any]]:
+    meta = obj["metadata"]
+    taints = obj.get("spec", {}).get("taints", ()) if obj.get("kind") == "Node" else ()
+    conditions = obj.get("status", {}).get("conditions", ())
+    return {
+        "label": meta.get("labels", {}),
+        "annotation": meta.get("annotations", {}),
+        "finalizer": dict.fromkeys(meta.get("finalizers", ())),
+        "taint": {f"{it['key']}:{it['effect']}": it for it in taints},
+        "condition": {it["type"]: it for it in conditions},
+    }
+
+
+def _changed(before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[str]:
+    for name in (*before, *(name for name in after if name not in before)):
+        if (name in before) != (name in after) or before[name] != after[name]:
+            yield name
+
+
+def _how(before: Mapping[str, Any], after: Mapping[str, Any], name: str) -> str:
+    if name not in before:
+        return "added"
+    return "changed" if name in after else "removed"

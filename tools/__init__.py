@@ -1,0 +1,1 @@
+"""What makes packages, reference pages, the docs site, alerts and the Grafana dashboard. Never shipped."""

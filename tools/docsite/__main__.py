@@ -1,0 +1,23 @@
+"""Write the site into the folder that is named."""
+
+import sys
+from pathlib import Path
+
+from tools.docsite.building import build
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def main(arguments: list[str]) -> None:
+    """Build it, or say what is wrong with the pages."""
+    if len(arguments) != 1:
+        sys.exit("usage: python -m tools.docsite FOLDER")
+    folder = Path(arguments[0])
+    built = build(ROOT, folder)
+    if built.problems:
+        sys.exit("\n".join(built.problems))
+    sys.stdout.write(f"{built.pages} pages: {(folder / 'index.html').resolve()}\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,78 @@
+"""The figures of the page about sizing, taken from the benchmarks.
+
+    python -m tools.docsite.figures
+
+writes the tables of docs/operations/sizing.md anew, from benchmarks/RESULTS.md. No figure on that page is typed by
+hand, so none can be better than what was measured.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "benchmarks" / "RESULTS.md"
+PAGE = ROOT / "docs" / "operations" / "sizing.md"
+
+_PLACE = re.compile(r"(<!-- figures: [^\n]*-->\n).*?(<!-- end -->)", re.DOTALL)
+_NODES = ("1,000", "5,000")
+_OF_NODES = {
+    "memory": "memory",
+    "processor a minute, while nothing happens": "processor time a minute while nothing happens",
+    "from a label to the answer, median": "one label answered, median",
+    "all labelled at once, the last answered": "all labelled at once, the last answered",
+}
+_PODS = ("memory per pod, streaming list",)
+_DRAINS = (
+    "1 node, until empty",
+    "10 nodes at once, until empty",
+    "30 nodes at once, until empty",
+    "100 nodes at once, until empty",
+    "1 node by kubectl drain",
+    "3 nodes by kubectl drain",
+    "100 nodes at once, API calls per pod",
+    "the operator's memory at 30 nodes",
+)
+_NOTICES = (
+    "OCI, 1,000 nodes: 10,000 messages",
+    "AWS, 1,000 nodes: 10,000 messages",
+    "1,000 notices due at once: all nodes cordoned",
+)
+
+Figures = Mapping[str, tuple[str, str]]
+
+
+def written(page: str, results: str) -> str:
+    """Return the page with the figures of these results."""
+    figures = measured(results)
+    tables = iter([_by_nodes(figures), *(_listed(figures, it) for it in (_PODS, _DRAINS, _NOTICES))])
+    return _PLACE.sub(lambda found: found[1] + "".join(f"{line}\n" for line in next(tables)) + found[2], page)
+
+
+def measured(results: str) -> Figures:
+    """Return each figure, and what is said beside it, by what was measured."""
+    rows = re.findall(r"^\| ([^|]+?) *\| ([^|]+?) *\| ([^|]*?) *\|", results, re.MULTILINE)
+    return {what: (figure, beside) for what, figure, beside in rows}
+
+
+def _by_nodes(figures: Figures) -> Iterator[str]:
+    yield f"| nodes | {' | '.join(_OF_NODES)} |"
+    yield f"| --- |{' --- |' * len(_OF_NODES)}"
+    for nodes in _NODES:
+        yield f"| {nodes} | {' | '.join(figures[f'{nodes} nodes: {it}'][0] for it in _OF_NODES.values())} |"
+
+
+def _listed(figures: Figures, rows: tuple[str, ...]) -> Iterator[str]:
+    yield "| what | figure | |"
+    yield "| --- | --- | --- |"
+    for what in rows:
+        yield f"| {what} | {' | '.join(figures[what])} |"
+
+
+def main() -> None:
+    """Write the page anew."""
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8"), RESULTS.read_text(encoding="utf-8")), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,18 @@
+"""`python -m tools.packages deploy`: writes the packages there, and removes what is made no more."""
+
+import sys
+from pathlib import Path
+
+from haulout import __version__
+from tools.packages.everything import write
+
+
+def main() -> None:
+    """Write them."""
+    (folder,) = sys.argv[1:] or ["deploy"]
+    for path in write(Path(folder), __version__):
+        sys.stdout.write(f"{path}\n")
+
+
+if __name__ == "__main__":
+    main()

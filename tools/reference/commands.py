@@ -1,0 +1,114 @@
+"""The reference page of the command line, made from the commands themselves.
+
+    python -m tools.reference.commands docs/reference
+
+writes `commands.md` there: each command as `--help` shows it, with its options in a table. Options that every command
+has are told once.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import dedent, indent
+
+import click
+
+from haulout.cli.entry import haulout
+
+PAGE = "commands.md"
+
+_INTRODUCTION = """\
+# Commands
+
+<!-- made by `make docs` from the commands: edit those -->
+
+All commands of `haulout`, and all of their options, as `haulout COMMAND --help` has them. Where a command has a page of
+its own, that tells more. What is set by the environment is in [variables](environment.md).
+"""
+_UNFORMATTED = "\b"
+_OF_ALL = ("--verbose", "--help")
+_DEFAULT = re.compile(r"\s*\[default: (?P<default>.*?)\]", re.DOTALL)
+
+
+def page(folder: Path, root: click.Command = haulout) -> str:
+    """Return the page, in Markdown. `folder` is where it and the pages of single commands lie."""
+    # As when it is typed: click keeps what it makes of this at first, such as the names of --help.
+    context = click.Context(root, info_name="haulout", **root.context_settings)
+    lines = [_INTRODUCTION, *_prose(root), *_of_all(root, context)]
+    for command, inner in _commands(root, context):
+        lines += _section(command, inner, folder)
+    return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _commands(parent: click.Command, context: click.Context) -> Iterator[tuple[click.Command, click.Context]]:
+    """Yield commands in the order of their names, each before what is below it."""
+    for name, command in sorted(getattr(parent, "commands", {}).items()):
+        inner = click.Context(command, info_name=name, parent=context)
+        yield command, inner
+        yield from _commands(command, inner)
+
+
+def _section(command: click.Command, context: click.Context, folder: Path) -> Iterator[str]:
+    yield f"## {context.command_path}\n"
+    yield f"    {context.command_path} {' '.join(command.collect_usage_pieces(context))}\n"
+    own = folder / f"{context.info_name}.md"
+    yield from _prose(command)
+    rows = [_row(it, context) for it in command.get_params(context) if isinstance(it, click.Option) and not _shared(it)]
+    if rows:
+        yield "| option | what | default |"
+        yield "| --- | --- | --- |"
+        yield from rows
+        yield ""
+    if own.exists():
+        yield f"[More]({own.name}).\n"
+
+
+def _prose(command: click.Command) -> Iterator[str]:
+    """Yield what the help says; what is set in columns there stays in columns."""
+    texts = (inspect.cleandoc(it) for it in (command.help, command.epilog) if it)
+    for paragraph in re.split(r"\n\s*\n", "\n\n".join(texts)):
+        lines = paragraph.splitlines()
+        if lines[0].strip() == _UNFORMATTED:
+            yield f"{lines[1].strip()}\n"
+            yield indent(dedent("\n".join(lines[2:])), "    ") + "\n"
+        else:
+            yield " ".join(paragraph.split()) + "\n"
+
+
+def _of_all(root: click.Command, context: click.Context) -> Iterator[str]:
+    yield "All commands have these, and `haulout` itself has `--version`:\n"
+    yield "| option | what | default |"
+    yield "| --- | --- | --- |"
+    yield from (_row(it, context) for it in root.get_params(context) if isinstance(it, click.Option) and _shared(it))
+    yield ""
+
+
+def _shared(option: click.Option) -> bool:
+    return any(it in _OF_ALL for it in option.opts)
+
+
+def _row(option: click.Option, context: click.Context) -> str:
+    names, _ = option.get_help_record(context) or ("", "")
+    told, extra = option.help or "", option.get_help_extra(context)
+    in_words = _DEFAULT.search(told)
+    default = in_words["default"] if in_words else extra.get("default", "")
+    rest = extra.get("required") or extra.get("range", "")
+    return f"| `{_cell(names)}` | {_cell(_DEFAULT.sub('', told))} | {_cell('; '.join(filter(None, (default, rest))))} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def main(arguments: list[str]) -> None:
+    """Write the page into the folder that was named."""
+    if len(arguments) != 1:
+        sys.exit("usage: python -m tools.reference.commands FOLDER")
+    folder = Path(arguments[0])
+    (folder / PAGE).write_text(page(folder), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

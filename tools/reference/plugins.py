@@ -1,0 +1,156 @@
+"""The reference page of all plugins and the JSON schema of files, made from the plugin classes.
+
+    python -m tools.reference.plugins docs/reference
+
+writes `plugins.md` and `maintenance.schema.json` there. Only plugins of Haulout itself are in them, whatever else is
+installed; `haulout check --schema` also knows those of others.
+"""
+
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+
+from haulout.profiles.config import Registries
+from haulout.profiles.options import REST, Row, describe, options_of
+from haulout.profiles.plugin import Plugin
+from haulout.profiles.schemas import schema_text
+
+PAGE = "plugins.md"
+SCHEMA = "maintenance.schema.json"
+
+_OURS = "haulout."
+_FAMILIES = {
+    "checks": (
+        "Checks",
+        "check",
+        "A check says whether a transition may happen: `check` of a transition names them, as in `a && !(b || c)`.",
+    ),
+    "triggers": (
+        "Triggers",
+        "trigger",
+        "A trigger does something to a node: on the way (`trigger` of a transition) or in a new state (`enter`).",
+    ),
+    "notifications": (
+        "Notifications",
+        "notify",
+        "A notification tells people how a node stands: `notify` of a state. [More](notifications.md).",
+    ),
+    "schedules": (
+        "Schedules",
+        "",
+        "A schedule says when a notification is sent: `schedule` of its instance. [More](time-windows.md).",
+    ),
+}
+_INTRODUCTION = """\
+# Plugins
+
+<!-- made by `make docs` from the plugin classes: edit those -->
+
+What a [profile](../concepts/profiles.md) can check, do and tell. Each plugin is used through an instance, which has a
+name and a `config`. A duration is written as in Go, `1h30m`; a bare number is seconds. Texts may hold `${NAME}`.
+
+`haulout check FILE` tells what is wrong with a file, and an editor does while you type if it knows
+[the schema](maintenance.schema.json): put this line at the top.
+
+    # yaml-language-server: $schema=maintenance.schema.json
+"""
+
+
+def written(registries: Registries) -> dict[str, str]:
+    """Return the files, by their names."""
+    ours = own(registries)
+    return {PAGE: page(ours), SCHEMA: schema_text(ours)}
+
+
+def own(registries: Registries) -> Registries:
+    """Return the plugins that are part of Haulout."""
+    found = {
+        it.name: {
+            name: plugin for name, plugin in getattr(registries, it.name).items() if plugin.__module__.startswith(_OURS)
+        }
+        for it in fields(registries)
+    }
+    return replace(registries, **found)
+
+
+def page(registries: Registries) -> str:
+    """Return the reference page, in Markdown."""
+    return "\n".join([_INTRODUCTION, *_contents(registries), *_sections(registries)]).rstrip("\n") + "\n"
+
+
+def _contents(registries: Registries) -> Iterator[str]:
+    for family, (heading, _, _) in _FAMILIES.items():
+        plugins = _plugins(registries, family)
+        if plugins:
+            yield f"- {heading}: {', '.join(f'[{name}](#{name.lower()})' for name in plugins)}"
+    yield ""
+
+
+def _sections(registries: Registries) -> Iterator[str]:
+    for family, (heading, key, prose) in _FAMILIES.items():
+        plugins = _plugins(registries, family)
+        if not plugins:
+            continue
+        yield from (f"## {heading}", "", prose, "")
+        for plugin in plugins.values():
+            yield from _section(plugin, key)
+
+
+def _plugins(registries: Registries, family: str) -> Mapping[str, type[Plugin]]:
+    return dict(sorted(getattr(registries, family).items(), key=lambda it: it[0].lower()))
+
+
+def _section(plugin: type[Plugin], key: str) -> Iterator[str]:
+    yield from (f"### {plugin.type}", "", inspect.cleandoc(plugin.__doc__ or ""), "")
+    rows = [_widened(row, plugin) for row in describe(plugin)]
+    if rows:
+        yield from ("| key | what | type | default |", "| --- | --- | --- | --- |")
+        yield from map(_row, rows)
+    else:
+        yield "It has no options."
+    yield from ("", *_example(plugin, key))
+
+
+def _widened(row: Row, plugin: type[Plugin]) -> Row:
+    """Return a row; the field that takes all keys which no other has is no key itself."""
+    takes_all = any(it.key == row.key and it.kind is REST for it in options_of(plugin))
+    return replace(row, key="", default="") if takes_all else row
+
+
+def _row(row: Row) -> str:
+    default = "required" if row.required else (f"`{row.default}`" if row.default else "")
+    cells = (f"`{row.key}`" if row.key else "any other", row.description, row.kind, default)
+    return f"| {' | '.join(' '.join(cell.split()).replace('|', '&#124;') for cell in cells)} |"
+
+
+def _example(plugin: type[Plugin], key: str) -> Iterator[str]:
+    """Yield the example as it stands in a file."""
+    lines = (plugin.example or "{}").strip().splitlines()
+    config = [f"  config: {lines[0]}"] if lines == ["{}"] else ["  config:", *(f"    {line}" for line in lines)]
+    head = [f"- name: my_{_snake(plugin.type)}", f"  type: {plugin.type}"]
+    whole = ["schedule:", f"  type: {plugin.type}", *config] if not key else [*head, *config]
+    if key == "notify":
+        whole += ["  schedule: {type: periodic, config: {interval: 24h}}"]
+    yield "```yaml"
+    yield from (["instances:", f"  {key}:", *(f"  {line}" for line in whole)] if key else whole)
+    yield from ("```", "")
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{char.lower()}" if char.isupper() else char for char in name)
+
+
+def main(arguments: list[str]) -> None:
+    """Write the files into the folder that was named."""
+    from haulout.profiles.plugins.registry import registries
+
+    if len(arguments) != 1:
+        sys.exit("usage: python -m tools.reference.plugins FOLDER")
+    for name, text in written(registries()).items():
+        Path(arguments[0], name).write_text(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
