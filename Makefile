@@ -76,7 +76,7 @@ reference: install ## the reference pages, alerts and Grafana dashboard that are
 	$(BIN)/python -m tools.metrics.files .
 	$(BIN)/python -m tools.reference.resources docs/reference/resources
 	$(BIN)/python -m tools.reference.commands docs/reference
-	$(BIN)/python -m tools.reference.image_versions .
+	$(BIN)/python -m tools.reference.versions .
 	$(BIN)/python -m tools.docsite.figures
 
 docs: reference ## the documentation as a site, in site/: open site/index.html

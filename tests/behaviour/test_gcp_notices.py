@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from random import Random
 
-from haulout.app.standins import asking
+from haulout.app.sandbox.cloud_sources import asking
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, Stage, definition
 from haulout.kube.cache import Cache, as_is
 from haulout.kube.client import Client

@@ -1,6 +1,6 @@
 """Writes the sandbox's `gotypes.json`: the Go types that the built-in kinds are decoded into and validated as.
 
-    cd tests && python -m controlplane.gotypes > ../src/haulout/sandbox/apiserver/gotypes.json
+    cd tests && python -m controlplane.gotypes > ../sandbox/src/haulout_sandbox/apiserver/gotypes.json
 
 The real server names Go types where a value does not fit its field, and prints its internal types where a value is
 wrong; both are seen by users. Only names and types of fields are kept, of types that some kind uses; the docstring of
@@ -76,7 +76,9 @@ class Package(NamedTuple):
 def main() -> None:
     """Print the facts."""
     packages = {short(path): _package(short(path), folder) for path, folder in folders(*_MORE_FOLDERS)}
-    kinds = json.loads(Path(__file__, "../../../src/haulout/sandbox/apiserver/protobuf.json").resolve().read_text())
+    kinds = json.loads(
+        Path(__file__, "../../../sandbox/src/haulout_sandbox/apiserver/protobuf.json").resolve().read_text()
+    )
     kinds["kinds"] |= _MORE_KINDS
     external: dict[str, dict[str, str] | str] = {}
     _collect(sorted(kinds["kinds"].values()), lambda name: _external(packages, name), external)

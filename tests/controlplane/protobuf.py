@@ -1,6 +1,6 @@
 """Writes the sandbox's `protobuf.json`: how the built-in kinds lie on the wire, and what their fields are in JSON.
 
-    cd tests && python -m controlplane.protobuf > ../src/haulout/sandbox/apiserver/protobuf.json
+    cd tests && python -m controlplane.protobuf > ../sandbox/src/haulout_sandbox/apiserver/protobuf.json
 
 The `generated.proto` files of the Go modules say which number is which field, the tags in the Go sources beside them
 what it is called in JSON and when it is left out. Only these facts are kept, of types that some kind uses; the

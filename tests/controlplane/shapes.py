@@ -1,6 +1,6 @@
 """Writes the sandbox's `shapes.json`: what the real server's OpenAPI says about merging the built-in types.
 
-    cd tests && python -m controlplane.shapes > ../src/haulout/sandbox/apiserver/shapes.json
+    cd tests && python -m controlplane.shapes > ../sandbox/src/haulout_sandbox/apiserver/shapes.json
 
 Only types that some kind uses are kept, and of them only what merging needs: no descriptions, no rules. References to a
 type that is a single value in JSON (a time, a quantity) become that value.

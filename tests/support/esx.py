@@ -14,7 +14,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from haulout.app.standin_vcenters import vcenters
+from haulout.app.sandbox.vcenters import vcenters
 from haulout.core.clock import Clock, RealClock
 from haulout.drain.cordon import BACKUP, MARK
 from haulout.esx.controller import Controller

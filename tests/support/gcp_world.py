@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
 
-from haulout.app.standins import asking
+from haulout.app.sandbox.cloud_sources import asking
 from haulout.core.clock import Clock
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, definition
 from haulout.kube.cache import Cache, as_is

@@ -122,6 +122,10 @@ class Cluster:
         """Return a client for the process called `name`."""
         return Client(self.transport(name), clock=self.clock, random=Random(f"{self.seed} {name}"))
 
+    def give_token(self, token: str, user: str) -> None:
+        """Let a person in with a token, over the network."""
+        self.api.give_token(token, User(user))
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator["Cluster"]:
         """Run everything while the context lasts; it begins when all have seen what there is."""

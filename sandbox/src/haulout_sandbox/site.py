@@ -9,19 +9,21 @@ keeps the pace that was asked for. What people see first has ages, events and a 
 import asyncio
 import errno
 import secrets
+import shutil
 import socket
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from random import Random
+from types import MappingProxyType
 
 from haulout.core.clock import Clock, RealClock
 from haulout.errors import UsageError
 from haulout.kinds.clusterapi import ClusterKey
 from haulout.kube.network.certificates import Authority
-from haulout_sandbox import kubeconfig
+from haulout_sandbox import kubeconfig, text
 from haulout_sandbox.apiserver import ApiServer
 from haulout_sandbox.apiserver.webhook_callers import HttpsCaller
 from haulout_sandbox.clouds import front as clouds_front
@@ -29,8 +31,10 @@ from haulout_sandbox.cluster import ADMIN, Cluster
 from haulout_sandbox.event_loops.paced import PacedLoop
 from haulout_sandbox.event_loops.virtual import VirtualClock
 from haulout_sandbox.front import Front, listening
+from haulout_sandbox.overview import overview
 from haulout_sandbox.scenarios.loading import Loaded
 from haulout_sandbox.scenarios.stage import Stage
+from haulout_sandbox.scenarios.timeline import Tell, Timeline
 
 HOST = "127.0.0.1"
 _ROUNDS = 10  # to catch up in; a machine that is slower than life never does
@@ -47,12 +51,27 @@ class Plan:
     clouds_port: int | None = None  # None: the clouds of the scenario do not listen
     kubeconfig: Path | None = None
 
+    @property
+    def size(self) -> str:
+        """How large it will be, in words."""
+        return text.size(self)
+
+    @property
+    def has_workload_clusters(self) -> bool:
+        """Whether it manages others."""
+        return bool(self.loaded.scenario.clusters)
+
+    def opened(self, *, default_kubeconfig: Path) -> AbstractAsyncContextManager["Site"]:
+        """Have it while the context lasts; raises `UsageError` where a port or the kubeconfig is taken."""
+        return opened(self, default_kubeconfig=default_kubeconfig)
+
 
 @dataclass(frozen=True, slots=True)
 class Site:
     """A sandbox that is there."""
 
     stage: Stage
+    plan: Plan
     server: str
     kubeconfig: Path
     clouds: str = ""  # where the clouds of the scenario answer, if they do
@@ -62,6 +81,34 @@ class Site:
     def cluster(self) -> Cluster:
         """The cluster behind it."""
         return self.stage.cluster
+
+    async def play(self, say: Tell) -> None:
+        """Have happen what the scenario says, until that ends; `say` hears of it."""
+        await Timeline(self.stage, tell=say).run()
+
+    def describe(
+        self,
+        *,
+        seconds: float,
+        with_operator: bool,
+        with_profiles: bool = False,
+        url: str = "",
+        token: str = "",
+        operators: Mapping[ClusterKey, str] = MappingProxyType({}),
+    ) -> str:
+        """Return what there is and what to try; `url` and `operators` are where dashboards answer."""
+        return text.as_text(
+            overview(self.cluster.api),
+            self,
+            self.plan,
+            seconds=seconds,
+            has_kubectl=bool(shutil.which("kubectl")),
+            with_operator=with_operator,
+            with_profiles=with_profiles,
+            api=url,
+            token=token,
+            workloads=text.workloads(self, operators),
+        )
 
 
 @asynccontextmanager
@@ -94,7 +141,7 @@ async def opened(plan: Plan, *, default_kubeconfig: Path) -> AsyncIterator[Site]
             address = await fronts.enter_async_context(_clouds(stage, calls, pace=plan.speed))
             kubeconfig.write(path, *ways, ca_pem=authority.certificate)
             contexts = {key: way.name for key, way in zip(places, ways[1:], strict=True)}
-            yield Site(stage, ways[0].server, path, address, contexts)
+            yield Site(stage, plan, ways[0].server, path, address, contexts)
 
 
 def _address(listener: socket.socket) -> str:

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from haulout.cli import dashboard_flags, history_flags, hub_flags, lease_flags, options
-from haulout_sandbox import limits
 
 if TYPE_CHECKING:  # heavy: what runs is imported when it is asked for
     from haulout.history.retention import RetentionSettings
@@ -74,6 +73,19 @@ def _from(least: int, most: int, hint: str) -> Check:
         if value is not None and (math.isnan(value) or not least <= value <= most):
             raise click.BadParameter(f"expected {least} to {most}, found {value:g}: {hint}.")
         return value
+
+    return check
+
+
+def _within(hint: str) -> Check:
+    """Return a check for a number of which the sandbox says how large it may be."""
+
+    def check(ctx: click.Context, parameter: click.Parameter, value: float | None) -> Any:
+        if value is None or ctx.get_parameter_source(parameter.name or "") is click.core.ParameterSource.DEFAULT:
+            return value
+        from haulout.app.sandbox.interface import find_sandbox
+
+        return _from(1, find_sandbox().limits[parameter.name or ""], hint)(ctx, parameter, value)
 
     return check
 
@@ -170,21 +182,21 @@ def _from(least: int, most: int, hint: str) -> Check:
     "--nodes",
     type=int,
     metavar="N",
-    callback=_from(1, limits.NODES, "each node costs time and memory; --scenario big has 1,000"),
+    callback=_within("each node costs time and memory; --scenario big has 1,000"),
     help="How many nodes, instead of what the scenario says.",
 )
 @click.option(
     "--zones",
     type=int,
     metavar="N",
-    callback=_from(1, limits.ZONES, "they are named by letters"),
+    callback=_within("they are named by letters"),
     help="In how many zones.",
 )
 @click.option(
     "--pods-per-node",
     type=int,
     metavar="N",
-    callback=_from(1, limits.PODS_PER_NODE, "a node has room for 110"),
+    callback=_within("a node has room for 110"),
     help="About how many pods on each node.",
 )
 @click.option("--seed", type=int, default=0, show_default=True, help="Decides all that is left to chance.")
@@ -193,7 +205,7 @@ def _from(least: int, most: int, hint: str) -> Check:
     type=float,
     default=1.0,
     metavar="FACTOR",
-    callback=_from(1, limits.SPEED, "1 is life, 60 makes a minute of a second"),
+    callback=_within("1 is life, 60 makes a minute of a second"),
     help="How many times faster than life the cluster's clock runs. [default: 1]",
 )
 @click.option(
@@ -376,17 +388,15 @@ def _operate(given: _Given) -> None:
 
 
 def _play(given: _Given) -> None:
-    from haulout.cli.play import play
-    from haulout_sandbox.scenarios.loading import load
-    from haulout_sandbox.scenarios.plan import reshaped
-    from haulout_sandbox.site import Plan
+    from haulout.app.sandbox.interface import find_sandbox
+    from haulout.cli.run_sandbox import play
 
-    loaded = load(given.scenario)
-    if given.clouds_port is not None and not any(pool.cloud for pool in loaded.scenario.pools):
-        raise click.UsageError(f"--clouds-port: no pool of the scenario {loaded.name} says of which cloud it is")
-    shaped = reshaped(loaded.scenario, nodes=given.nodes, zones=given.zones, pods_per_node=given.pods_per_node)
-    plan = Plan(
-        loaded=loaded.of(shaped),
+    sandbox = find_sandbox()
+    plan = sandbox.read_plan(
+        given.scenario,
+        nodes=given.nodes,
+        zones=given.zones,
+        pods_per_node=given.pods_per_node,
         seed=given.seed,
         speed=given.speed,
         port=given.port,
@@ -394,6 +404,7 @@ def _play(given: _Given) -> None:
         kubeconfig=given.write_kubeconfig,
     )
     play(
+        sandbox,
         plan,
         config=given.config,
         with_operator=not given.no_operator,

@@ -14,7 +14,7 @@ from haulout.app.esx import Esx
 from haulout.app.names import PROFILES_LEASE
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import Profiles
-from haulout.app.sandbox import install, operate
+from haulout.app.sandbox.operators import install, operate
 from haulout.app.vitals import Vitals
 from haulout.core.clock import Clock
 from haulout.errors import ConfigError, ConfigErrors

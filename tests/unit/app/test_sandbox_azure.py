@@ -8,7 +8,7 @@ from pathlib import Path
 
 from haulout.app.configured import Configured
 from haulout.app.profiles import Profiles
-from haulout.app.sandbox import install, operate
+from haulout.app.sandbox.operators import install, operate
 from haulout.app.vitals import Vitals
 from haulout.core.clock import Clock
 from haulout.kinds.notice import MAINTENANCE_NOTICES, MaintenanceNotice, NoticeCondition, Phase

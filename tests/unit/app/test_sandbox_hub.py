@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from haulout.app.configured import Configured
 from haulout.app.hub_vitals import HubVitals
 from haulout.app.profiles import Profiles
-from haulout.app.sandbox import couple, install, workload_profiles
+from haulout.app.sandbox.operators import couple, install, workload_profiles
 from haulout.app.vitals import Vitals
 from haulout.core.clock import Clock
 from haulout.hub.standing import Reach

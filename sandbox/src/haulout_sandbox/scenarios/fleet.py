@@ -5,17 +5,22 @@ which people find such nodes. Machines of OpenShift are brought in by the Machin
 here. A machine of a pool with ESX hosts is a virtual machine on one of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from haulout.errors import KubeError, NotFound
 from haulout.kube.client import Client
 from haulout.kube.resources import NODES
+from haulout_sandbox.clouds.aws import AwsCloud
+from haulout_sandbox.clouds.azure import AzureCloud
+from haulout_sandbox.clouds.gcp import GcpCloud
+from haulout_sandbox.clouds.oci import OciCloud
+from haulout_sandbox.clouds.vsphere import VsphereCloud
 from haulout_sandbox.cluster import Cluster
 from haulout_sandbox.nodes import Machine
 from haulout_sandbox.scenarios import model, plan
-from haulout_sandbox.scenarios.esx import EsxHosts
+from haulout_sandbox.scenarios.esx import ALARM, EsxHosts
 from haulout_sandbox.scenarios.providers import Aws, Azure, Gcp, Oci, Provider
 
 
@@ -47,6 +52,36 @@ class Fleet:
     def clouds(self) -> frozenset[model.Cloud]:
         """The clouds that have machines here."""
         return frozenset(pool.cloud for pool in self._pools.values() if pool.cloud)
+
+    @property
+    def oci_model(self) -> OciCloud:
+        """What answers for Oracle Cloud Infrastructure."""
+        return self.oci.cloud
+
+    @property
+    def aws_model(self) -> AwsCloud:
+        """What answers for AWS."""
+        return self.aws.cloud
+
+    @property
+    def azure_model(self) -> AzureCloud:
+        """What answers for Azure."""
+        return self.azure.cloud
+
+    @property
+    def gcp_model(self) -> GcpCloud:
+        """What answers for Google Cloud."""
+        return self.gcp.cloud
+
+    @property
+    def vcenters(self) -> Mapping[str, VsphereCloud]:
+        """What answers for the vCenter of each zone."""
+        return self.esx.clouds
+
+    @property
+    def esx_alarms(self) -> frozenset[str]:
+        """The alarms that an ESX host may raise."""
+        return frozenset({ALARM})
 
     def provider(self, cloud: model.Cloud) -> Provider:
         """Return a cloud."""

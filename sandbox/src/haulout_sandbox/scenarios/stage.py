@@ -5,12 +5,14 @@ as a person would with kubectl. What is left to chance comes from a seeded gener
 time.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from random import Random
 from typing import Any
 
 from haulout.errors import ApiError, ConfigError
+from haulout.kinds.clusterapi import ClusterKey
+from haulout.kube.client import Client
 from haulout_sandbox.cluster import Cluster
 from haulout_sandbox.scenarios import machine_pools, plan
 from haulout_sandbox.scenarios.cloud_deeds import CloudDeeds
@@ -26,6 +28,8 @@ from haulout_sandbox.scenarios.objects import Objects, UnknownKind
 from haulout_sandbox.scenarios.workload_clusters import Another, WorkloadClusters
 
 CLIENT = "scenario"
+
+Connect = Callable[[bytes, ClusterKey], AbstractAsyncContextManager[Client]]
 
 
 class Stage:
@@ -46,6 +50,21 @@ class Stage:
             **LineDeeds(cluster, spared=CLIENT).all,
             **HubDeeds(client, self.clusters).all,
         }
+
+    @property
+    def has_machines(self) -> bool:
+        """Whether it has Machines of OpenShift."""
+        return self.loaded.scenario.has_machines
+
+    @property
+    def workload_clusters(self) -> Mapping[ClusterKey, Cluster]:
+        """The clusters that its cluster manages."""
+        return self.clusters.clusters
+
+    @property
+    def connect(self) -> Connect:
+        """How its workload clusters are reached by their kubeconfigs."""
+        return self.clusters.workloads.connect
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

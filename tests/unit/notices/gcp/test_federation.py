@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from haulout.app.standins import asking
+from haulout.app.sandbox.cloud_sources import asking
 from haulout.core.clock import Clock
 from haulout.errors import CloudError, ConfigError
 from haulout.notices.sources.fetching import Fetch, Fetched

@@ -9,7 +9,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 
-from haulout.app.standins import asking
+from haulout.app.sandbox.cloud_sources import asking
 from haulout.core.clock import Clock
 from haulout.errors import CloudError, ConfigError
 from haulout.notices.sources.fetching import Fetched

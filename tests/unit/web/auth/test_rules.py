@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from haulout.cli import operate, operate_hub, play
+from haulout.cli import operate, operate_hub
+from haulout.cli import run_sandbox as play
 from haulout.cli.entry import main
 from haulout.cli.token import kept, shown
 from haulout.core.clock import Clock

@@ -178,6 +178,11 @@ class OciCloud:
 
     # The calls
 
+    @property
+    def compartments(self) -> tuple[str, ...]:
+        """The compartments in which instances are launched if nobody says otherwise."""
+        return (COMPARTMENT,)
+
     def streaming(self) -> "StreamCalls":
         """Return the calls of the stream."""
         return StreamCalls(self)

@@ -229,6 +229,10 @@ class VsphereCloud:
         for task in self._entering(host):
             task.state, host.in_maintenance = "success", True
 
+    def is_entering_maintenance(self, called: str) -> bool:
+        """Tell whether a task runs that puts a host into maintenance."""
+        return bool(self._entering(self.hosts[called]))
+
     def _entering(self, host: Host) -> list[Task]:
         known = (self.tasks[it] for it in host.tasks if it in self.tasks)
         return [it for it in known if it.name == ENTER and it.state == "running"]

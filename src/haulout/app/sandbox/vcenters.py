@@ -4,29 +4,26 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 
 from haulout.app.esx import Esx
+from haulout.app.sandbox.interface import Machines, TaskModel, VCenterModel
 from haulout.core.clock import Clock
 from haulout.errors import CloudError
 from haulout.esx.settings import Access, Credentials, Settings, VCenters
 from haulout.esx.vcenter import Connect, Host, Machine, Power, VCenter
-from haulout_sandbox.clouds.vsphere import VsphereCloud
-from haulout_sandbox.clouds.vsphere.cloud import ENTER, Task
-from haulout_sandbox.scenarios.esx import ALARM
-from haulout_sandbox.scenarios.fleet import Fleet
 
 _VCENTER = "https://vcenter-$AZ.sandbox"
 _TASK_LOOKS = timedelta(milliseconds=500)
 
 
-def on_esx(fleet: Fleet) -> Esx | None:
+def on_esx(fleet: Machines) -> Esx | None:
     """Return how nodes on ESX hosts are seen to; None if there are no such hosts in a scenario."""
-    clouds = fleet.esx.clouds
+    clouds = fleet.vcenters
     if not clouds:
         return None
     credentials = {zone: Credentials(*next(iter(it.users.items()))) for zone, it in clouds.items()}
     settings = Settings(
         vcenters=VCenters(template_url=_VCENTER, credentials=credentials),
         period=timedelta(seconds=20),
-        alarms=frozenset({ALARM}),
+        alarms=fleet.esx_alarms,
         looks_every=timedelta(seconds=5),
         shuts_down_within=timedelta(minutes=2),
     )
@@ -34,7 +31,7 @@ def on_esx(fleet: Fleet) -> Esx | None:
     return Esx(read=lambda: settings, connect=lambda _: vcenters(by_url))
 
 
-def vcenters(clouds: Mapping[str, VsphereCloud]) -> Connect:
+def vcenters(clouds: Mapping[str, VCenterModel]) -> Connect:
     """Return what logs in at stand-ins of vCenter, which are found at these addresses."""
 
     async def connect(access: Access) -> VCenter:
@@ -49,7 +46,7 @@ def vcenters(clouds: Mapping[str, VsphereCloud]) -> Connect:
 class _StandIn:
     """A session with a stand-in of vCenter."""
 
-    def __init__(self, cloud: VsphereCloud, session: str) -> None:
+    def __init__(self, cloud: VCenterModel, session: str) -> None:
         self._cloud = cloud
         self._clock: Clock = cloud.clock
         self._session = session
@@ -57,16 +54,15 @@ class _StandIn:
     async def hosts(self, *, with_alarms: bool) -> Sequence[Host]:
         """Return all hosts."""
         await self._cloud.read(self._session)
-        tasks = self._cloud.tasks
         return [
             Host(
                 name=it.name,
                 version=it.version if it.is_connected else "",
                 alarms=frozenset(it.alarms if with_alarms else ()),
                 in_maintenance=it.in_maintenance,
-                is_entering=any((tasks[each].name, tasks[each].state) == (ENTER, "running") for each in it.tasks),
+                is_entering=self._cloud.is_entering_maintenance(called),
             )
-            for it in self._cloud.hosts.values()
+            for called, it in self._cloud.hosts.items()
         ]
 
     async def machines(self, names: Collection[str]) -> Sequence[Machine]:
@@ -91,7 +87,7 @@ class _StandIn:
         """Log out."""
         await self._cloud.log_out(self._session)
 
-    async def _finished(self, task: Task) -> None:
+    async def _finished(self, task: TaskModel) -> None:
         while task.state == "running":
             await self._clock.sleep(_TASK_LOOKS)
         if task.fault:

@@ -9,7 +9,6 @@ import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
-from datetime import timedelta
 from importlib import resources
 from pathlib import Path
 
@@ -21,8 +20,9 @@ from haulout.app.names import LEADER_LEASE
 from haulout.app.notices import Notices
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import Profiles
-from haulout.app.standin_vcenters import on_esx
-from haulout.app.standins import listening_to
+from haulout.app.sandbox.cloud_sources import listening_to
+from haulout.app.sandbox.interface import Plan, Say, SimulatedCluster, Site, Stage
+from haulout.app.sandbox.vcenters import on_esx
 from haulout.app.vitals import Vitals
 from haulout.errors import AlreadyExists, UsageError
 from haulout.hub.settings import HubSettings
@@ -30,20 +30,16 @@ from haulout.kinds import machinemaintenance
 from haulout.kinds.clusterapi import EXTENSION_LEASE, ClusterKey
 from haulout.kube.client import Client
 from haulout.kube.namespaces import namespace
-from haulout.kube.objects import RawObject
-from haulout.kube.resources import DEFINITIONS, NAMESPACES
+from haulout.kube.objects import Object, RawObject
+from haulout.kube.resources import DEFINITIONS, NAMESPACES, Resource
 from haulout.web.api.shapes import AuthMode
 from haulout.web.auth.settings import ACCOUNT, AccessSettings
 from haulout.web.listening import Address
-from haulout_sandbox.apiserver import User
-from haulout_sandbox.controllers.objects import SERVICE_ACCOUNTS
-from haulout_sandbox.scenarios.stage import Stage
-from haulout_sandbox.scenarios.timeline import Timeline
-from haulout_sandbox.site import Plan, Site, opened
 
 LOCAL = "127.0.0.1"
 PERSON = "alice"  # who tries the dashboard
 _NAMESPACE, _IDENTITY, _CLUSTER = "haulout", "sandbox", "sandbox"
+_SERVICE_ACCOUNTS = Resource("", "v1", "serviceaccounts", "ServiceAccount", namespaced=True, model=Object)
 _PROFILES = "clusterapi.yaml"  # of operators in workload clusters
 
 WithProfiles = Callable[[Client], AbstractAsyncContextManager[Profiles | None]]
@@ -63,23 +59,23 @@ async def run_sandbox(
     *,
     default_kubeconfig: Path,
     ready: Callable[[Site, Answering], object],
-    tell: Callable[[timedelta, str], object],
+    say: Say,
     with_operator: bool = True,
     with_profiles: WithProfiles,
     metrics: tuple[Address, ...] = (),
     access: AccessSettings | None = None,
 ) -> None:
-    """Run a sandbox until cancelled; `tell` hears what happens in it, and when.
+    """Run a sandbox until cancelled; `say` hears what happens in it, and when.
 
     `ready` hears when it can be used, and where the operator answers, which is at the first of `metrics` that is free.
     """
-    async with opened(plan, default_kubeconfig=default_kubeconfig) as site, AsyncExitStack() as stack:
+    async with plan.opened(default_kubeconfig=default_kubeconfig) as site, AsyncExitStack() as stack:
         stage, found = site.stage, Answering()
-        client, hub, vitals = site.cluster.client(_NAMESPACE), HubVitals(), Vitals()
+        client, hub, vitals = stage.cluster.client(_NAMESPACE), HubVitals(), Vitals()
         operators: dict[ClusterKey, Vitals] = {}
         if with_operator:
             await install(stage)
-            if stage.clusters.clusters:
+            if stage.workload_clusters:
                 operators = {key: await _vitals_of(it, with_profiles, stack) for key, it in _clients(stage).items()}
                 url = await _answering(client, hub, metrics, stack, access, lease=EXTENSION_LEASE)
             else:
@@ -90,10 +86,10 @@ async def run_sandbox(
                 for key, it in _clients(stage).items()
                 if metrics
             }
-            found = Answering(url=url, token=_token(site, access), operators=urls)
+            found = Answering(url=url, token=_token(stage, access), operators=urls)
         ready(site, found)
         async with asyncio.TaskGroup() as parts:
-            parts.create_task(Timeline(stage, tell=tell).run())
+            parts.create_task(site.play(say))
             if with_operator and operators:
                 parts.create_task(couple(client, stage, hub, operators))
             elif with_operator:
@@ -102,20 +98,21 @@ async def run_sandbox(
 
 
 def _clients(stage: Stage) -> dict[ClusterKey, Client]:
-    return {key: cluster.client(_NAMESPACE) for key, cluster in stage.clusters.clusters.items()}
+    return {key: cluster.client(_NAMESPACE) for key, cluster in stage.workload_clusters.items()}
 
 
 async def _vitals_of(client: Client, with_profiles: WithProfiles, stack: AsyncExitStack) -> Vitals:
     return Vitals(profiles=await stack.enter_async_context(with_profiles(client)))
 
 
-def _token(site: Site, access: AccessSettings | None) -> str:
+def _token(stage: Stage, access: AccessSettings | None) -> str:
     """Return a token with which a person can log in everywhere, if that takes one."""
     if access is None or access.mode is AuthMode.OFF:
         return ""
     token = secrets.token_urlsafe(16)
-    for cluster in (site.cluster, *site.stage.clusters.clusters.values()):
-        cluster.api.give_token(token, User(PERSON))
+    clusters: list[SimulatedCluster] = [stage.cluster, *stage.workload_clusters.values()]
+    for cluster in clusters:
+        cluster.give_token(token, PERSON)
     return token
 
 
@@ -152,7 +149,7 @@ async def couple(client: Client, stage: Stage, hub: HubVitals, operators: Mappin
     """Be the hub of a stage, and the operators in its workload clusters; until cancelled."""
     settings = HubOperation(namespace=_NAMESPACE, identity=_IDENTITY, cluster=_CLUSTER, hub=HubSettings(metal3=True))
     async with asyncio.TaskGroup() as parts:
-        parts.create_task(run_hub(client, settings, connect=stage.clusters.workloads.connect, vitals=hub))
+        parts.create_task(run_hub(client, settings, connect=stage.connect, vitals=hub))
         for key, inside in _clients(stage).items():
             vitals = operators[key]
             of_it = OperatorSettings(namespace=_NAMESPACE, identity=_IDENTITY, cluster=str(key))
@@ -168,8 +165,8 @@ def workload_profiles() -> Iterator[Path]:
 
 async def install(stage: Stage) -> None:
     """Put up what the operator needs, as a person would before the first start."""
-    client, with_machines = stage.cluster.client(_NAMESPACE), stage.loaded.scenario.has_machines
-    if stage.clusters.clusters:
+    client, with_machines = stage.cluster.client(_NAMESPACE), stage.has_machines
+    if stage.workload_clusters:
         await _put_up(client, [_NAMESPACE], ())  # a hub defines nothing
         for inside in _clients(stage).values():
             await _put_up(inside, [_NAMESPACE], manifests.definitions())
@@ -184,7 +181,7 @@ async def _put_up(client: Client, namespaces: Sequence[str], definitions: Sequen
             await client.create(NAMESPACES, namespace(name))
     with suppress(AlreadyExists):
         account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": ACCOUNT}}
-        await client.create(SERVICE_ACCOUNTS, account, namespace=_NAMESPACE)
+        await client.create(_SERVICE_ACCOUNTS, account, namespace=_NAMESPACE)
     for definition in definitions:
         with suppress(AlreadyExists):
             await client.create(DEFINITIONS, definition)

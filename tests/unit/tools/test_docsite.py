@@ -11,7 +11,7 @@ from tools.docsite import figures
 from tools.docsite.building import build
 from tools.docsite.contents import Entry, contents
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 DOCS = ROOT / "docs"
 
 

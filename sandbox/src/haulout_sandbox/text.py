@@ -1,66 +1,32 @@
-"""What `haulout run --sandbox` says: where the cluster is, what to try, and what happens in it."""
+"""What a sandbox says to people when it is up: where it is, and what to try."""
 
 import shlex
-import shutil
-import sys
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
-from haulout.cli.terminal import aligned, printable
 from haulout.kinds.clusterapi import MAINTENANCE, REQUESTED, ClusterKey
 from haulout.kinds.openshift import MACHINE_NAMESPACE
-from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout_sandbox.overview import Overview, overview
 from haulout_sandbox.scenarios import plan as plans
-from haulout_sandbox.site import Plan, Site
 
-if TYPE_CHECKING:
-    from haulout.app.sandbox import Answering
+if TYPE_CHECKING:  # it says this itself
+    from haulout_sandbox.site import Plan, Site
 
-_MINUTE = 60
-_HOUR = 60 * _MINUTE
+_MAINTENANCE = {"apiVersion": "nodemaintenance.medik8s.io/v1beta1", "kind": "NodeMaintenance"}
 _CLOUDS = "OCI Streaming and Compute, EC2, SQS, Auto Scaling, metadata of Azure, Google Compute"
 _NO_KUBECTL = "# kubectl is not on your PATH: https://kubernetes.io/docs/tasks/tools"
 
 
-def say_hello(plan: Plan) -> None:
-    """Say that it takes a moment, to those who watch."""
-    if sys.stderr.isatty():
-        scenario = plan.loaded.scenario
-        nodes = len(plans.machines(scenario)) + sum(pool.count for it in scenario.clusters for pool in it.pools)
-        inside = f" in {_count(1 + len(scenario.clusters), 'cluster')}" if scenario.clusters else ""
-        click.echo(f"Starting {_count(nodes, 'node')}{inside} …", err=True)
-
-
-def show(
-    site: Site,
-    plan: Plan,
-    *,
-    seconds: float,
-    with_operator: bool,
-    with_profiles: bool = False,
-    found: "Answering",
-) -> None:
-    """Say what there is, and what to try."""
-    text = as_text(
-        overview(site.cluster.api),
-        site,
-        plan,
-        seconds=seconds,
-        has_kubectl=bool(shutil.which("kubectl")),
-        with_operator=with_operator,
-        with_profiles=with_profiles,
-        api=found.url,
-        token=found.token,
-        workloads=_workloads(site, found),
-    )
-    click.echo(text)
+def size(plan: "Plan") -> str:
+    """Return how large a sandbox will be."""
+    scenario = plan.loaded.scenario
+    nodes = len(plans.machines(scenario)) + sum(pool.count for it in scenario.clusters for pool in it.pools)
+    inside = f" in {_count(1 + len(scenario.clusters), 'cluster')}" if scenario.clusters else ""
+    return f"{_count(nodes, 'node')}{inside}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,8 +40,9 @@ class Workload:
     dashboard: str = ""
 
 
-def _workloads(site: Site, found: "Answering") -> list[Workload]:
-    clusters, shown = site.stage.clusters.clusters, []
+def workloads(site: "Site", operators: Mapping[ClusterKey, str]) -> list[Workload]:
+    """Return the workload clusters of a sandbox, and where their operators answer."""
+    clusters, shown = site.stage.workload_clusters, []
     for key, context in site.contexts.items():
         machines = site.cluster.api.objects("machines", namespace=key.namespace)
         names = [it["metadata"]["name"] for it in machines if it["spec"]["clusterName"] == key.name]
@@ -85,7 +52,7 @@ def _workloads(site: Site, found: "Answering") -> list[Workload]:
                 context=context,
                 found=overview(clusters[key].api),
                 machine=next(iter(names), ""),
-                dashboard=found.operators.get(key, ""),
+                dashboard=operators.get(key, ""),
             )
         )
     return shown
@@ -93,8 +60,8 @@ def _workloads(site: Site, found: "Answering") -> list[Workload]:
 
 def as_text(  # noqa: PLR0913 - one for each thing that there is to tell
     found: Overview,
-    site: Site,
-    plan: Plan,
+    site: "Site",
+    plan: "Plan",
     *,
     seconds: float,
     has_kubectl: bool,
@@ -117,7 +84,7 @@ def as_text(  # noqa: PLR0913 - one for each thing that there is to tell
         *([("Clouds", f"{site.clouds} ({_CLOUDS})")] if site.clouds else []),
     ]
     sections = [
-        aligned([(click.style(name, bold=True), value) for name, value in rows]),
+        _aligned(rows),
         [
             "To try, in another terminal:",
             *(
@@ -130,6 +97,11 @@ def as_text(  # noqa: PLR0913 - one for each thing that there is to tell
         [f"Ready after {seconds:.1f} s. Ctrl-C ends it and leaves nothing behind."],
     ]
     return "\n\n".join("\n".join(section) for section in sections)
+
+
+def _aligned(rows: Sequence[tuple[str, str]]) -> list[str]:
+    width = max(len(name) for name, _ in rows)
+    return [f"{click.style(name.ljust(width), bold=True)}  {value}" for name, value in rows]
 
 
 def _count(number: int, what: str) -> str:
@@ -150,7 +122,7 @@ def _places(api: str, workloads: Sequence[Workload]) -> list[tuple[str, str]]:
     return hub + [("Dashboard", f"{it.dashboard}/ ({it.key})") for it in workloads if it.dashboard]
 
 
-def _hub_commands(site: Site, workloads: Sequence[Workload], *, has_kubectl: bool, with_operator: bool) -> list[str]:
+def _hub_commands(site: "Site", workloads: Sequence[Workload], *, has_kubectl: bool, with_operator: bool) -> list[str]:
     commands = [
         f"export KUBECONFIG={shlex.quote(str(site.kubeconfig))}",
         "kubectl get clusters,machines -A",
@@ -170,7 +142,7 @@ def _hub_commands(site: Site, workloads: Sequence[Workload], *, has_kubectl: boo
     return [f"  {it}" for it in (*commands, *([] if has_kubectl else [_NO_KUBECTL]))]
 
 
-def _commands(found: Overview, site: Site, plan: Plan, *, has_kubectl: bool, with_operator: bool) -> list[str]:
+def _commands(found: Overview, site: "Site", plan: "Plan", *, has_kubectl: bool, with_operator: bool) -> list[str]:
     drained = found.blocked.node if found.blocked else found.first_node
     commands = [f"export KUBECONFIG={shlex.quote(str(site.kubeconfig))}", "kubectl get nodes"]
     if with_operator and site.stage.fleet.clouds:
@@ -198,28 +170,8 @@ def _commands(found: Overview, site: Site, plan: Plan, *, has_kubectl: bool, wit
 def _order(node: str) -> str:
     """Return an order to take a node out of service, in one line."""
     order = {
-        "apiVersion": NODE_MAINTENANCES.api_version,
-        "kind": NODE_MAINTENANCES.kind,
+        **_MAINTENANCE,
         "metadata": {"name": f"try-{node}"},
         "spec": {"nodeName": node, "reason": "to see how it goes"},
     }
     return msgspec.json.encode(order).decode()
-
-
-def tell(at: timedelta, what: str) -> None:
-    """Say what happens; when nobody listens any more, the cluster goes on without a word."""
-    with suppress(OSError):
-        click.echo(f"{click.style(elapsed(at), dim=True)}  {printable(what)}")
-
-
-def elapsed(at: timedelta) -> str:
-    """Return how long after the beginning, aligned for the first hundred hours."""
-    hours, rest = divmod(round(at.total_seconds()), _HOUR)
-    minutes, seconds = divmod(rest, _MINUTE)
-    return f"+{hours:02}:{minutes:02}:{seconds:02}"
-
-
-def say_goodbye() -> None:
-    """Say that it ended."""
-    with suppress(OSError):
-        click.echo("\nEnded." if sys.stdout.isatty() else "Ended.")

@@ -12,7 +12,7 @@ from haulout.web.api.openapi import ENDPOINTS, described
 from haulout.web.api.routes import _ASKS
 from tools.reference.http_api import PAGE, page
 
-FILE = Path(__file__).parents[4] / "docs" / "reference" / PAGE
+FILE = Path(__file__).parents[3] / "docs" / "reference" / PAGE
 SCHEMAS: dict[str, Any] = described()["components"]["schemas"]
 
 

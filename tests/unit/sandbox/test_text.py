@@ -1,21 +1,19 @@
 """What `haulout run --sandbox` says, for each kind of cluster it may find itself with."""
 
 from collections.abc import Sequence
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
 import click
-import pytest
 
-from haulout.cli import sandbox_text
 from haulout.kinds.clusterapi import ClusterKey
+from haulout_sandbox import text as sandbox_text
 from haulout_sandbox.overview import Blocked, Overview
 from haulout_sandbox.scenarios.loading import Loaded, parse
 from haulout_sandbox.site import Plan, Site
 
-SITE = Site(Mock(), "https://127.0.0.1:6443", Path("/home/ada lovelace/kc"))
+SITE = Site(Mock(), Mock(), "https://127.0.0.1:6443", Path("/home/ada lovelace/kc"))
 LOADED = parse(b"pools: [{name: a}]", file="s.yaml", name="storm")
 
 
@@ -151,16 +149,3 @@ def test_it_says_what_is_special() -> None:
         "  # it meets the budget of bank/ledger, which will not let it",
         "  # kubectl is not on your PATH: https://kubernetes.io/docs/tasks/tools",
     ]
-
-
-@pytest.mark.parametrize(
-    ("at", "shown"),
-    [
-        (timedelta(), "+00:00:00"),
-        (timedelta(minutes=5, microseconds=2000), "+00:05:00"),
-        (timedelta(hours=101), "+101:00:00"),
-    ],
-)
-def test_what_happens_is_told_with_its_time(capsys: pytest.CaptureFixture[str], at: timedelta, shown: str) -> None:
-    sandbox_text.tell(at, "a\x1b[31m reboots")
-    assert capsys.readouterr().out == f"{shown}  a\\x1b[31m reboots\n"

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from haulout.app.notices import Sources
-from haulout.app.standin_agents import AzureAgents
+from haulout.app.sandbox.azure_agents import AzureAgents
+from haulout.app.sandbox.interface import GcpModel, Machines
 from haulout.errors import CloudError
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
@@ -21,16 +22,13 @@ from haulout.notices.sources.gcp.source import BeginningComputeSource
 from haulout.notices.sources.gcp.tokens import FromMetadata, Tokens
 from haulout.notices.sources.oci.consumer import Place
 from haulout.notices.sources.oci.source import OciSource
-from haulout_sandbox.clouds.gcp import GcpCloud
-from haulout_sandbox.clouds.oci.cloud import COMPARTMENT
-from haulout_sandbox.scenarios.fleet import Fleet
 
 _INSTANCE = "sandbox"
 _LOOK_EVERY = timedelta(seconds=30)
 _WITHIN = timedelta(seconds=10)
 
 
-def listening_to(fleet: Fleet) -> Sources:
+def listening_to(fleet: Machines) -> Sources:
     """Return how the sources are made that listen to the clouds which have machines in a scenario."""
 
     def make(client: Client, nodes: Cache[Node]) -> Sequence[Source]:
@@ -40,31 +38,31 @@ def listening_to(fleet: Fleet) -> Sources:
     return make
 
 
-def _oci(fleet: Fleet, client: Client, _: Cache[Node]) -> Source:
-    cloud = fleet.oci.cloud
+def _oci(fleet: Machines, client: Client, _: Cache[Node]) -> Source:
+    cloud = fleet.oci_model
     return OciSource(
         cloud.compute(),
         streaming=cloud.streaming(),
         place=Place(instance=_INSTANCE),
-        compartments=(COMPARTMENT,),
+        compartments=cloud.compartments,
         clock=client.clock,
         random=client.random,
     )
 
 
-def _aws(fleet: Fleet, client: Client, nodes: Cache[Node]) -> Source:
-    cloud = fleet.aws.cloud
+def _aws(fleet: Machines, client: Client, nodes: Cache[Node]) -> Source:
+    cloud = fleet.aws_model
     return AwsSource(ec2=cloud, groups=cloud, sqs=cloud, client=client, nodes=nodes, settings=Settings())
 
 
-def _gcp(fleet: Fleet, client: Client, nodes: Cache[Node]) -> Source:
-    fetch = asking(fleet.gcp.cloud)
+def _gcp(fleet: Machines, client: Client, nodes: Cache[Node]) -> Source:
+    fetch = asking(fleet.gcp_model)
     settings = GcpSettings(look_every=_LOOK_EVERY, begin=Begin.AFTER_DRAIN)
     compute = RestCompute(fetch, Tokens(FromMetadata(fetch), clock=client.clock))
     return BeginningComputeSource(compute, client=client, nodes=nodes, settings=settings)
 
 
-def asking(cloud: GcpCloud, *, machine: str = "") -> Fetch:
+def asking(cloud: GcpModel, *, machine: str = "") -> Fetch:
     """Return how Google Cloud is asked in the same process; with a machine, its metadata server."""
 
     async def fetch(

@@ -7,6 +7,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import timedelta
 
+from haulout.app.sandbox.interface import Machines
 from haulout.kube.cache import Cache
 from haulout.kube.client import Client
 from haulout.kube.objects import Node
@@ -15,7 +16,6 @@ from haulout.notices.inbox import Inbox
 from haulout.notices.sources.azure.reading import SOURCE
 from haulout.notices.sources.azure.together import AzureStarter
 from haulout.notices.sources.quarantine import Quarantine
-from haulout_sandbox.scenarios.fleet import Fleet
 
 
 class AzureAgents:
@@ -23,7 +23,7 @@ class AzureAgents:
 
     name = SOURCE
 
-    def __init__(self, fleet: Fleet, client: Client, nodes: Cache[Node]) -> None:
+    def __init__(self, fleet: Machines, client: Client, nodes: Cache[Node]) -> None:
         self.quarantine = Quarantine(SOURCE, client.clock)
         self._fleet = fleet
         self._client = client
@@ -76,5 +76,5 @@ class AzureAgents:
 
     def _agent(self, node: str, machine: str) -> Agent:
         clock, random = self._client.clock, self._client.random
-        fetch = self._fleet.azure.cloud.metadata(machine)
+        fetch = self._fleet.azure_model.metadata(machine)
         return Agent(self._client, AzureStarter(fetch, node=node, clock=clock, random=random), node=node)

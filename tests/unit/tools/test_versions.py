@@ -15,7 +15,7 @@ from support.helm import CHART, DEPLOY, REPOSITORY, one, template
 from tools.packages.settings import IMAGE
 from tools.packages.values import Value
 from tools.packages.versions import semantic
-from tools.reference import image_versions as pages
+from tools.reference.versions import files, stamped
 
 TAG = haulout.__version__
 OPERATOR = f"haulout:{TAG}"
@@ -94,13 +94,15 @@ def test_packages_of_python_are_of_this_version() -> None:
     assert REPOSITORY / project["tool"]["hatch"]["version"]["path"] == Path(haulout.__file__)
 
 
-@pytest.mark.parametrize("page", list(pages.files(REPOSITORY)), ids=lambda it: it.relative_to(REPOSITORY).as_posix())
-def test_pages_name_images_that_make_builds(page: Path) -> None:
+@pytest.mark.parametrize(
+    ("page", "pattern"), [pytest.param(*it, id=it[0].relative_to(REPOSITORY).as_posix()) for it in files(REPOSITORY)]
+)
+def test_files_name_the_version_that_make_builds(page: Path, pattern: re.Pattern[str]) -> None:
     """`make reference` writes the version into them."""
     there = {TAG, *(f"{TAG}-{it}" for it in SDKS)}
     named = (found for found in NAMED.findall(page.read_text()) if not PLACEHOLDERS.fullmatch(found))
     assert [it for it in named if it not in there] == []
-    assert pages.stamped(page.read_text(), TAG) == page.read_text(), "run `make reference`"
+    assert stamped(page.read_text(), TAG, pattern) == page.read_text(), "run `make reference`"
 
 
 @pytest.mark.parametrize("name", ["container", "install"])
@@ -111,6 +113,6 @@ def test_the_pages_about_images_name_the_one_that_is_built(name: str) -> None:
 
 def test_a_page_gets_the_version_and_keeps_all_else() -> None:
     page = 'x/haulout:0.1.0.dev0-oci, x/haulout:1. newTag: "1"} R/haulout:TAG haulout:8080 haulout: 1.2\n'
-    assert pages.stamped(page, "2.0.0rc1") == (
+    assert stamped(page, "2.0.0rc1") == (
         'x/haulout:2.0.0rc1-oci, x/haulout:2.0.0rc1. newTag: "2.0.0rc1"} R/haulout:TAG haulout:8080 haulout: 1.2\n'
     )

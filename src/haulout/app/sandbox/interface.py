@@ -1,0 +1,287 @@
+"""What is used of the sandbox, which is the distribution `haulout-sandbox`, found by its entry point.
+
+    sandbox = find_sandbox()                                  # raises UsageError where it is not installed
+    plan = sandbox.read_plan("default", seed=7)
+    async with plan.opened(default_kubeconfig=path) as site:  # on `sandbox.event_loop()`
+        ...
+
+The sandbox does not import these protocols. A test has the type checker compare it with them.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import timedelta
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Protocol
+
+from haulout.core.clock import Clock
+from haulout.errors import UsageError
+from haulout.hub.connecting import Connect
+from haulout.kinds.clusterapi import ClusterKey
+from haulout.kube.client import Client
+from haulout.notices.sources.aws.cloud import AutoScaling, Ec2, Sqs
+from haulout.notices.sources.fetching import Fetch
+from haulout.notices.sources.oci.cloud import Compute, Streaming
+
+GROUP = "haulout.sandbox"
+
+Say = Callable[[timedelta, str], object]  # how long after the beginning, and what happened
+
+
+class SimulatedCluster(Protocol):
+    """A Kubernetes cluster."""
+
+    def client(self, name: str) -> Client:
+        """Return a client for the process called `name`, with the cluster's clock."""
+        ...
+
+    def give_token(self, token: str, user: str) -> None:
+        """Let a user in with a token."""
+        ...
+
+
+class OciModel(Protocol):
+    """Oracle Cloud Infrastructure."""
+
+    @property
+    def compartments(self) -> tuple[str, ...]:
+        """Where its instances are."""
+        ...
+
+    def compute(self) -> Compute:
+        """Return its Compute API."""
+        ...
+
+    def streaming(self) -> Streaming:
+        """Return its Streaming API."""
+        ...
+
+
+class AwsModel(Ec2, Sqs, AutoScaling, Protocol):
+    """An account of AWS."""
+
+
+class AzureModel(Protocol):
+    """Azure."""
+
+    def metadata(self, machine: str) -> Fetch:
+        """Return the metadata service of a machine."""
+        ...
+
+
+class GcpModel(Protocol):
+    """Google Cloud."""
+
+    async def answer(
+        self, method: str, target: str, headers: Mapping[str, str], body: bytes = b""
+    ) -> tuple[int, Mapping[str, str], bytes]:
+        """Return status, headers and body; raises `CloudError` where no answer comes."""
+        ...
+
+
+class HostModel(Protocol):
+    """An ESX host."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def version(self) -> str: ...
+    @property
+    def is_connected(self) -> bool: ...
+    @property
+    def alarms(self) -> Sequence[str]: ...
+    @property
+    def in_maintenance(self) -> bool: ...
+
+
+class MachineModel(Protocol):
+    """A virtual machine."""
+
+    @property
+    def called(self) -> str: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def power(self) -> str: ...
+
+
+class TaskModel(Protocol):
+    """A task of vCenter, as it stands."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def fault(self) -> str: ...
+
+
+class VCenterModel(Protocol):
+    """A vCenter; each call takes a session, and may raise `CloudError`."""
+
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def users(self) -> Mapping[str, str]:
+        """Passwords by user."""
+        ...
+
+    @property
+    def hosts(self) -> Mapping[str, HostModel]: ...
+    @property
+    def machines(self) -> Mapping[str, MachineModel]: ...
+    def is_entering_maintenance(self, host: str) -> bool: ...
+    async def log_in(self, username: str, password: str) -> str: ...
+    async def log_out(self, session: str) -> None: ...
+    async def read(self, session: str) -> None: ...
+    async def power_on(self, session: str, machine: str) -> TaskModel: ...
+    async def power_off(self, session: str, machine: str) -> TaskModel: ...
+    async def shut_down(self, session: str, machine: str) -> None: ...
+
+
+class Instance(Protocol):
+    """A node that is an instance of a cloud."""
+
+    @property
+    def node(self) -> str: ...
+    @property
+    def cloud(self) -> str: ...
+    @property
+    def instance(self) -> str: ...
+
+
+class Machines(Protocol):
+    """The machines of a scenario, and the clouds that they belong to."""
+
+    @property
+    def clouds(self) -> frozenset[str]:
+        """The clouds that have machines here."""
+        ...
+
+    @property
+    def oci_model(self) -> OciModel: ...
+    @property
+    def aws_model(self) -> AwsModel: ...
+    @property
+    def azure_model(self) -> AzureModel: ...
+    @property
+    def gcp_model(self) -> GcpModel: ...
+    @property
+    def vcenters(self) -> Mapping[str, VCenterModel]:
+        """The vCenters, by zone."""
+        ...
+
+    @property
+    def esx_alarms(self) -> frozenset[str]:
+        """The alarms that an ESX host of a scenario may raise."""
+        ...
+
+    def member(self, node: str) -> Instance | None:
+        """Return the instance that a node is, if a cloud has it."""
+        ...
+
+
+class Stage(Protocol):
+    """A cluster with what its scenario has."""
+
+    @property
+    def cluster(self) -> SimulatedCluster: ...
+    @property
+    def fleet(self) -> Machines: ...
+    @property
+    def has_machines(self) -> bool:
+        """Whether it has Machines of OpenShift."""
+        ...
+
+    @property
+    def workload_clusters(self) -> Mapping[ClusterKey, SimulatedCluster]:
+        """The clusters that it manages by Cluster API."""
+        ...
+
+    @property
+    def connect(self) -> Connect:
+        """How these are reached."""
+        ...
+
+
+class Site(Protocol):
+    """A sandbox that is up, with a kubeconfig."""
+
+    @property
+    def stage(self) -> Stage: ...
+
+    async def play(self, say: Say) -> None:
+        """Have happen what the scenario says, until that ends; `say` hears of it."""
+        ...
+
+    def describe(
+        self,
+        *,
+        seconds: float,
+        with_operator: bool,
+        with_profiles: bool,
+        url: str,
+        token: str,
+        operators: Mapping[ClusterKey, str],
+    ) -> str:
+        """Return for people what there is and what to try; `url` and `operators` are where dashboards answer."""
+        ...
+
+
+class Plan(Protocol):
+    """A sandbox to be."""
+
+    @property
+    def size(self) -> str:
+        """How large it will be, in words."""
+        ...
+
+    @property
+    def has_workload_clusters(self) -> bool: ...
+
+    def opened(self, *, default_kubeconfig: Path) -> AbstractAsyncContextManager[Site]:
+        """Have it while the context lasts; raises `UsageError` where a port or the kubeconfig is taken."""
+        ...
+
+
+class Sandbox(Protocol):
+    """The module that the entry point names."""
+
+    @property
+    def limits(self) -> Mapping[str, int]:
+        """How much may be asked for, by the parameters of `read_plan`."""
+        ...
+
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """Return a loop on which its time passes."""
+        ...
+
+    def default_kubeconfig(self, environ: Mapping[str, str]) -> Path:
+        """Return where the kubeconfig is written if nobody says otherwise."""
+        ...
+
+    def read_plan(  # noqa: PLR0913 - one for each thing that a person may say
+        self,
+        scenario: str,
+        *,
+        nodes: int | None = None,
+        zones: int | None = None,
+        pods_per_node: int | None = None,
+        seed: int = 0,
+        speed: float = 1.0,
+        port: int = 0,
+        clouds_port: int | None = None,
+        kubeconfig: Path | None = None,
+    ) -> Plan:
+        """Read a scenario by its name or file; raises `UsageError` and `ConfigErrors`."""
+        ...
+
+
+def find_sandbox() -> Sandbox:
+    """Return the sandbox that is installed; raises `UsageError` if there is none."""
+    for point in entry_points(group=GROUP):
+        found: Sandbox = point.load()
+        return found
+    raise UsageError("--sandbox needs the package haulout-sandbox; install it: pip install 'haulout[sandbox]'")

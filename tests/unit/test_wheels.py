@@ -1,0 +1,118 @@
+"""What is in the wheels: the operator's has no simulated cluster, no tools and no tests, and works without them."""
+
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from haulout.cli.entry import haulout
+
+pytestmark = pytest.mark.real_time
+
+ROOT = Path(__file__).parents[2]
+OURS = ("haulout", "_haulout", "__editable__")
+EVERY_MODULE = """
+import importlib, pkgutil, sys
+import haulout
+found = [it.name for it in pkgutil.walk_packages(haulout.__path__, "haulout.") if not it.name.endswith("__main__")]
+for name in found:
+    importlib.import_module(name)
+print(len(found), *sorted({it.partition(".")[0] for it in sys.modules} & {"haulout_sandbox", "tools", "support"}))
+"""
+
+
+def built(folder: Path, into: Path) -> Path:
+    """Build the wheel of a project as the Dockerfile does, from a copy of what is needed for it."""
+    copy = into / "source"
+    ignored = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(folder / "src", copy / "src", ignore=ignored)
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        if (folder / name).is_file():
+            shutil.copy(folder / name, copy)
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(into / "wheel")]
+    subprocess.run(command, cwd=copy, check=True, capture_output=True)
+    (wheel,) = (into / "wheel").iterdir()
+    return wheel
+
+
+def names_in(wheel: Path) -> set[str]:
+    """Return the packages in a wheel."""
+    tops = {it.partition("/")[0] for it in zipfile.ZipFile(wheel).namelist()}
+    return {it for it in tops if not it.endswith(".dist-info")}
+
+
+class Environment:
+    """An environment with nothing in it but the dependencies of Haulout."""
+
+    def __init__(self, folder: Path) -> None:
+        venv.create(folder, with_pip=False)
+        paths = sysconfig.get_paths(vars={"base": str(folder), "platbase": str(folder)})
+        self._packages, self._programs = Path(paths["purelib"]), Path(paths["scripts"])
+        for it in Path(sysconfig.get_paths()["purelib"]).iterdir():
+            if not it.name.startswith(OURS):
+                (self._packages / it.name).symlink_to(it)
+
+    def install(self, wheel: Path) -> None:
+        """Install a wheel by itself."""
+        pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+        python = str(self._programs / "python")
+        subprocess.run([*pip, "--python", python, "install", "--no-deps", "--no-index", str(wheel)], check=True)
+
+    def run(self, program: str, *args: str) -> subprocess.CompletedProcess[str]:
+        """Run one of its programs, away from the repository."""
+        command = [str(self._programs / program), *args]
+        return subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    folder = tmp_path_factory.mktemp("alone")
+    environment = Environment(folder / "venv")
+    environment.install(built(ROOT, folder))
+    return environment
+
+
+@pytest.mark.parametrize(("folder", "package"), [(ROOT, "haulout"), (ROOT / "sandbox", "haulout_sandbox")])
+def test_a_wheel_has_one_package(folder: Path, package: str, tmp_path: Path) -> None:
+    assert names_in(built(folder, tmp_path)) == {package}
+
+
+def test_every_module_of_the_product_is_imported_without_sandbox_tools_and_tests(alone: Environment) -> None:
+    done = alone.run("python", "-c", EVERY_MODULE)
+    assert done.stderr == ""
+    count, *foreign = done.stdout.split()
+    assert (int(count) > 100, foreign) == (True, [])
+
+
+@pytest.mark.parametrize("command", sorted(haulout.commands))
+def test_every_command_is_there_without_the_sandbox(alone: Environment, command: str) -> None:
+    done = alone.run("haulout", command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("args", "said"),
+    [
+        (["manifests", "--image", "registry.example.com/haulout:1"], "kind: Deployment"),
+        (["check", str(ROOT / "examples" / "cookbook" / "approval.yaml"), "--ignore-env"], ""),
+        (["version"], "haulout"),
+    ],
+)
+def test_commands_work_without_the_sandbox(alone: Environment, args: Sequence[str], said: str) -> None:
+    done = alone.run("haulout", *args)
+    assert done.returncode == 0, done.stderr
+    assert said in done.stdout
+
+
+def test_run_sandbox_says_in_one_line_what_to_install(alone: Environment) -> None:
+    done = alone.run("haulout", "run", "--sandbox")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines() == [
+        "haulout: --sandbox needs the package haulout-sandbox; install it: pip install 'haulout[sandbox]'"
+    ]
