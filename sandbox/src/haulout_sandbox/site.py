@@ -11,7 +11,7 @@ import errno
 import secrets
 import shutil
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -35,6 +35,7 @@ from haulout_sandbox.overview import overview
 from haulout_sandbox.scenarios.loading import Loaded
 from haulout_sandbox.scenarios.stage import Stage
 from haulout_sandbox.scenarios.timeline import Tell, Timeline
+from haulout_sandbox.start_progress import StartProgress
 
 HOST = "127.0.0.1"
 _ROUNDS = 10  # to catch up in; a machine that is slower than life never does
@@ -61,9 +62,14 @@ class Plan:
         """Whether it manages others."""
         return bool(self.loaded.scenario.clusters)
 
-    def opened(self, *, default_kubeconfig: Path) -> AbstractAsyncContextManager["Site"]:
-        """Have it while the context lasts; raises `UsageError` where a port or the kubeconfig is taken."""
-        return opened(self, default_kubeconfig=default_kubeconfig)
+    def opened(
+        self, *, default_kubeconfig: Path, progress: Callable[[str], object] = lambda _: None
+    ) -> AbstractAsyncContextManager["Site"]:
+        """Have it while the context lasts; raises `UsageError` where a port or the kubeconfig is taken.
+
+        `progress` is called while it starts, with what there is by then.
+        """
+        return opened(self, default_kubeconfig=default_kubeconfig, progress=progress)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +118,9 @@ class Site:
 
 
 @asynccontextmanager
-async def opened(plan: Plan, *, default_kubeconfig: Path) -> AsyncIterator[Site]:
+async def opened(
+    plan: Plan, *, default_kubeconfig: Path, progress: Callable[[str], object] = lambda _: None
+) -> AsyncIterator[Site]:
     """Have a sandbox for people while the context lasts; on a `PacedLoop` that still hurries."""
     path = (plan.kubeconfig or default_kubeconfig).absolute()
     with ExitStack() as held:
@@ -125,7 +133,8 @@ async def opened(plan: Plan, *, default_kubeconfig: Path) -> AsyncIterator[Site]
             ClusterKey(it.namespace, it.name): held.enter_context(_listener(0, "--port"))
             for it in plan.loaded.scenario.clusters
         }
-        async with _grown_up(plan, places, ca_pem=authority.certificate) as stage, AsyncExitStack() as fronts:
+        growing = _grown_up(plan, places, ca_pem=authority.certificate, progress=progress)
+        async with growing as stage, AsyncExitStack() as fronts:
             tls = authority.server(HOST, "localhost").server_context()
             served = [(stage.cluster, listener, kubeconfig.NAME)]
             served += [
@@ -161,7 +170,9 @@ async def _clouds(stage: Stage, listener: socket.socket | None, *, pace: float) 
 
 
 @asynccontextmanager
-async def _grown_up(plan: Plan, places: Mapping[ClusterKey, socket.socket], *, ca_pem: bytes) -> AsyncIterator[Stage]:
+async def _grown_up(
+    plan: Plan, places: Mapping[ClusterKey, socket.socket], *, ca_pem: bytes, progress: Callable[[str], object]
+) -> AsyncIterator[Stage]:
     """Have a cluster that has lived through its youth; workload clusters are at these places."""
     loop, machine, scenario = asyncio.get_running_loop(), RealClock(), plan.loaded.scenario
     if not isinstance(loop, PacedLoop):
@@ -180,8 +191,10 @@ async def _grown_up(plan: Plan, places: Mapping[ClusterKey, socket.socket], *, c
         new_token = partial(secrets.token_urlsafe, 32)
         stage.clusters.place(key, server=_address(place), ca_pem=ca_pem, new_token=new_token)
     async with stage.running():
+        loop.on_iteration = StartProgress(stage.cluster, machine, progress).update
         await stage.put_up()
         await _catch_up(clock, machine)
+        loop.on_iteration = None
         loop.keep_pace(plan.speed)
         yield stage
 

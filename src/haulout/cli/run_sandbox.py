@@ -71,13 +71,13 @@ def _play(
             token=found.token,
             operators=found.operators,
         )
+        _clear_progress()
         click.echo(described)
 
     async def main() -> None:
         try:
             await run_sandbox(
-                plan,
-                default_kubeconfig=sandbox.default_kubeconfig(os.environ),
+                plan.opened(default_kubeconfig=sandbox.default_kubeconfig(os.environ), progress=show_progress),
                 ready=ready,
                 say=say,
                 with_operator=with_operator,
@@ -97,6 +97,17 @@ def _say_hello(plan: Plan) -> None:
     """Say that it takes a moment, to those who watch."""
     if sys.stderr.isatty():
         click.echo(f"Starting {plan.size} …", err=True)
+
+
+def show_progress(text: str) -> None:
+    """Show how the start goes, in one line that is written again and again; only to those who watch."""
+    if sys.stderr.isatty():
+        click.echo(f"\r\x1b[K{text} …", err=True, nl=False)
+
+
+def _clear_progress() -> None:
+    if sys.stderr.isatty():
+        click.echo("\r\x1b[K", err=True, nl=False)
 
 
 def say(at: timedelta, what: str) -> None:

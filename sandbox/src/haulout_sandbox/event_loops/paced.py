@@ -28,6 +28,7 @@ class PacedLoop(SteppedLoop):
 
     def __init__(self, *, seconds: Callable[[], float] = _MACHINE.monotonic) -> None:
         self.speed = math.inf
+        self.on_iteration: Callable[[], object] | None = None  # adds no timer, so that it changes nothing that happens
         self._seconds = seconds
         self._set_out_at = 0.0, 0.0  # the machine's time and ours, when we set out at this speed
         super().__init__(_WaitingSelector(self))
@@ -64,6 +65,8 @@ class _WaitingSelector(selectors.DefaultSelector):
         self._loop = loop
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if self._loop.on_iteration is not None:
+            self._loop.on_iteration()
         if timeout is not None and timeout <= 0:  # something is runnable: time stands still
             return super().select(0)
         events = super().select(None if timeout is None else self._loop.real_seconds(timeout))

@@ -241,8 +241,13 @@ class Plan(Protocol):
     @property
     def has_workload_clusters(self) -> bool: ...
 
-    def opened(self, *, default_kubeconfig: Path) -> AbstractAsyncContextManager[Site]:
-        """Have it while the context lasts; raises `UsageError` where a port or the kubeconfig is taken."""
+    def opened(
+        self, *, default_kubeconfig: Path, progress: Callable[[str], object]
+    ) -> AbstractAsyncContextManager[Site]:
+        """Have it while the context lasts; raises `UsageError` where a port or the kubeconfig is taken.
+
+        `progress` is called while it starts, with what there is by then.
+        """
         ...
 
 

@@ -21,7 +21,7 @@ from haulout.app.notices import Notices
 from haulout.app.operator import OperatorSettings, run_operator
 from haulout.app.profiles import Profiles
 from haulout.app.sandbox.cloud_sources import listening_to
-from haulout.app.sandbox.interface import Plan, Say, SimulatedCluster, Site, Stage
+from haulout.app.sandbox.interface import Say, SimulatedCluster, Site, Stage
 from haulout.app.sandbox.vcenters import on_esx
 from haulout.app.vitals import Vitals
 from haulout.errors import AlreadyExists, UsageError
@@ -55,9 +55,8 @@ class Answering:
 
 
 async def run_sandbox(
-    plan: Plan,
+    opened: AbstractAsyncContextManager[Site],
     *,
-    default_kubeconfig: Path,
     ready: Callable[[Site, Answering], object],
     say: Say,
     with_operator: bool = True,
@@ -69,7 +68,7 @@ async def run_sandbox(
 
     `ready` hears when it can be used, and where the operator answers, which is at the first of `metrics` that is free.
     """
-    async with plan.opened(default_kubeconfig=default_kubeconfig) as site, AsyncExitStack() as stack:
+    async with opened as site, AsyncExitStack() as stack:
         stage, found = site.stage, Answering()
         client, hub, vitals = stage.cluster.client(_NAMESPACE), HubVitals(), Vitals()
         operators: dict[ClusterKey, Vitals] = {}
