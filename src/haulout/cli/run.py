@@ -176,7 +176,9 @@ def _within(hint: str) -> Check:
 @lease_flags.leases
 @history_flags.history
 @click.option("--no-quorum-check", is_flag=True, help="Take nodes though etcd would lose its quorum; not on OpenShift.")
-@click.option("--sandbox", is_flag=True, help="Start a cluster in this process, with the operator in it.")
+@click.option(
+    "--sandbox", is_flag=True, help="Start a cluster in this process, with the operator in it; needs haulout[sandbox]."
+)
 @click.option("--no-operator", is_flag=True, help="With --sandbox: only the cluster.")
 @click.option(
     "--nodes",
