@@ -115,9 +115,14 @@ chaos: install ## faults on a real control plane, judged from outside; make chao
 	@cd tests && ../$(BIN)/python -m chaos run --minutes $(MINUTES) --seed $(SEED) --classes "$(CLASSES)" \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(JOBS),--jobs $(JOBS)) $(if $(WRITE),--write)
 
-coverage: $(CLOUDS_STAMP) ## which lines no test reaches
-	$(BIN)/coverage run -m pytest
-	$(BIN)/coverage report
+coverage: export PYTHONDONTWRITEBYTECODE :=
+coverage: FLOOR := 90
+coverage: $(CLOUDS_STAMP) ## the same, and which lines of the product no test reaches, in .coverage.txt; fails below FLOOR percent
+	$(BIN)/python -m slipcover --source src/haulout --json --out .coverage.json \
+		-m pytest --numprocesses=auto --dist=worksteal
+	@$(BIN)/python -m slipcover --merge .coverage.json --out .coverage.json --skip-covered --fail-under $(FLOOR) \
+		>.coverage.txt || { tail -n 1 .coverage.txt; echo "make: tests reach less than $(FLOOR) % of the product" >&2; exit 1; }
+	@tail -n 1 .coverage.txt
 
 mutants: $(CLOUDS_STAMP) ## whether tests notice a sample of changes to the code; make mutants ARGS="--folders drain --seed 2"
 	@cd tests && ../$(BIN)/python -m mutation $(ARGS)
