@@ -63,7 +63,6 @@ CLAIM = samples.sample(
     "c",
     spec={"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
 )
-STORAGE_CLASS = samples.sample("storage.k8s.io/v1", "StorageClass", "wrong-class", provisioner="example.com/p")
 NEW_EVENT = samples.sample(
     "events.k8s.io/v1",
     "Event",

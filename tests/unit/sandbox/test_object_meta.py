@@ -37,7 +37,7 @@ def test_empty_values_are_left_out() -> None:
     ("metadata", "why"),
     [
         ([], "expected `object`, got `array`"),
-        ({"name": 1}, "metadata.name: expected `str | null`, got `int`"),
+        ({"name": 1}, "metadata.name: expected `str`, got `int`"),
         ({"labels": {"a": {}}}, "metadata.labels: expected `str`, got `object`"),
         ({"ownerReferences": ["x"]}, "metadata.ownerReferences[0]: expected `object`, got `str`"),
         ({"creationTimestamp": "soon"}, 'metadata.creationTimestamp: "soon" is no time as RFC 3339 has it'),

@@ -1,6 +1,6 @@
 """Whether what a client sent is an object of its kind: fields of another type are refused, unknown ones dropped.
 
-    fitted(POD, {"spec": {"hostNetwork": "yes"}})       # Misfit: spec.hostNetwork: expected `bool | null`, got `str`
+    fitted(POD, {"spec": {"hostNetwork": "yes"}})       # Misfit: spec.hostNetwork: expected `bool`, got `str`
     fitted(POD, {"spec": {"foo": 1}}).unknown           # ["spec.foo"]; the object comes without it
 
 `fieldValidation` says what becomes of unknown fields: `Ignore` drops them silently, `Warn` (the default) answers with
@@ -107,7 +107,7 @@ def _fitted(message: str, obj: Any, path: str) -> Fitted:
 
 
 def _known(value: Any, message: str, path: str, unknown: list[str]) -> Any:
-    """Return a value without the fields that its type does not have, and without what is null in a map."""
+    """Return a value without the fields that its type does not have; null as a label or the like is an empty text."""
     if not isinstance(value, dict) or message in _OPAQUE:
         return value
     fields = json_fields(_SCHEMA if message.startswith(_SCHEMA) else message)
@@ -119,7 +119,8 @@ def _known(value: Any, message: str, path: str, unknown: list[str]) -> Any:
         elif field.holds == "[]" and isinstance(item, list):
             kept[name] = [_known(it, field.type, f"{where}[{at}]", unknown) for at, it in enumerate(item)]
         elif field.holds == "{}" and isinstance(item, dict):
-            given = {key: it for key, it in item.items() if it is not None}
+            nothing = "" if field.type == "string" else None
+            given = {key: nothing if it is None else it for key, it in item.items()}
             kept[name] = {key: _known(it, field.type, child(where, key), unknown) for key, it in given.items()}
         else:
             kept[name] = _known(item, field.type, where, unknown)
@@ -150,7 +151,7 @@ def _convert(message: str, obj: Any, path: str) -> None:
     try:
         msgspec.convert(obj, _struct(message), dec_hook=_hook)
     except (msgspec.ValidationError, RecursionError) as problem:
-        said, _, where = str(problem).partition(" - at `")
+        said, _, where = str(problem).replace(" | null`", "`").partition(" - at `")
         below = where.removesuffix("`").removeprefix("$").removeprefix(".").replace("[...]", "")
         raise Misfit(f"{child(path, below)}: {said[:1].lower()}{said[1:]}" if path or below else said) from None
 

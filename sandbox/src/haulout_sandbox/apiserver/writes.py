@@ -159,7 +159,7 @@ class Writer:
         new = self.admission.mutated(target, new, current)
         self.complete(target.kind, new, subresource=target.subresource)
         if self._defaulting and not target.subresource:
-            carry_over(target.kind, new, current, self._others)
+            carry_over(target.kind, new, current)
         meta, old = new["metadata"], current["metadata"]
         _check_url(target, meta)
         _check_version(target, meta, old)

@@ -25,12 +25,13 @@ _RBAC = "rbac.authorization.k8s.io"
 def of_new(kind: Kind, obj: JsonObject) -> Causes:
     """Return what is wrong with a new object."""
     rule = _NAME_RULES.get(kind.kind, subdomain_problems)
-    return metadata.of_new(obj["metadata"], namespaced=kind.namespaced, name_rule=rule) + _content(kind, obj, None)
+    causes = metadata.of_new(obj["metadata"], namespaced=kind.namespaced, name_rule=rule)
+    return causes + metadata.unqualified_finalizers(obj["metadata"]) + _content(kind, obj, None)
 
 
 def of_update(kind: Kind, new: JsonObject, old: JsonObject, *, subresource: str = "") -> Causes:
     """Return what is wrong with an object, or may not be changed in it."""
-    causes = metadata.of_update(new["metadata"], old["metadata"])
+    causes = metadata.of_update(new["metadata"], old["metadata"]) + metadata.unqualified_finalizers(new["metadata"])
     if subresource == "status" and kind.kind == "PodDisruptionBudget":
         return causes + workloads.disruption_budget_status(new["status"])
     if subresource or _same_content(new, old):
@@ -73,12 +74,10 @@ _CONTENT: dict[tuple[str, str], Callable[[JsonObject, JsonObject | None], Causes
     ("", "Pod"): pods.pod,
     ("", "Node"): others.node,
     ("", "ConfigMap"): others.config_map,
-    ("", "Secret"): others.secret,
+    ("", "Secret"): others.config_map,
     ("", "Service"): others.service,
     ("", "Event"): others.event,
-    ("", "PersistentVolume"): others.volume,
     ("", "PersistentVolumeClaim"): others.claim,
-    ("", "ReplicationController"): workloads.replication_controller,
     ("apps", "Deployment"): workloads.deployment,
     ("apps", "ReplicaSet"): workloads.replica_set,
     ("apps", "StatefulSet"): workloads.stateful_set,
@@ -89,7 +88,6 @@ _CONTENT: dict[tuple[str, str], Callable[[JsonObject, JsonObject | None], Causes
     ("coordination.k8s.io", "Lease"): others.lease,
     ("events.k8s.io", "Event"): others.new_event,
     ("scheduling.k8s.io", "PriorityClass"): others.priority_class,
-    ("storage.k8s.io", "StorageClass"): others.storage_class,
     (_RBAC, "Role"): others.role,
     (_RBAC, "ClusterRole"): others.role,
     (_RBAC, "RoleBinding"): others.binding,

@@ -9,6 +9,7 @@ from haulout_sandbox.apiserver.names import dns_label_problems, qualified_proble
 from haulout_sandbox.apiserver.validation.common import Causes, labels, named, needed, unchanged
 
 _MOST_ANNOTATIONS_BYTES = 256 * 1024
+_STANDARD_FINALIZERS = ("kubernetes", "orphan", "foregroundDeletion")
 _FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
 
 
@@ -34,6 +35,13 @@ def of_update(new: JsonObject, old: JsonObject) -> Causes:
         detail = f"no finalizers can be added to an object that is being deleted: {', '.join(sorted(fresh))}"
         causes.append(forbidden("metadata.finalizers", detail))
     return causes + _content(new)
+
+
+def unqualified_finalizers(meta: JsonObject) -> Causes:
+    """Return which finalizers do not tell whose they are, which only custom resources may have."""
+    path, names = "metadata.finalizers", meta.get("finalizers") or ()
+    detail = "must be of the form example.com/name"
+    return [invalid(path, it, detail) for it in names if "/" not in it and it not in _STANDARD_FINALIZERS]
 
 
 def _content(meta: JsonObject) -> Causes:

@@ -22,10 +22,8 @@ from haulout_sandbox.apiserver.validation.workloads import claim_spec
 
 _MOST_BYTES = 1024 * 1024
 _CONFIG_KEY = re.compile("[-._a-zA-Z0-9]{1,253}")
-_HIGHEST_PRIORITY = 1_000_000_000
 _SERVICE_TYPES = ("ClusterIP", "ExternalName", "LoadBalancer", "NodePort")
 _SUBJECTS = ("User", "Group", "ServiceAccount")
-_LONGEST_TEXT, _LONGEST_NOTE = 128, 1024
 _FIXED_IN_EVENTS = ("regarding", "reason", "note", "type", "eventTime", "action", "related", "reportingController")
 
 
@@ -69,14 +67,8 @@ def config_map(new: JsonObject, old: JsonObject | None) -> Causes:
                 causes.append(invalid(f"{name}[{key}]", key, "must be letters, digits, '-', '_' or '.'"))
     if size > _MOST_BYTES:
         causes.append(too_long("data", _MOST_BYTES))
-    if old is not None and old.get("immutable"):
-        causes += unchanged(new, old, "", "immutable", "data", "binaryData")
-    return causes
-
-
-def secret(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a Secret, or may not be changed in it."""
-    return config_map(new, old) + (unchanged(new, old, "", "type") if old is not None else [])
+    fixed = ("immutable", "data", "binaryData") if old is not None and old.get("immutable") else ()
+    return causes if old is None else causes + unchanged(new, old, "", "type", *fixed)
 
 
 def claim(new: JsonObject, old: JsonObject | None) -> Causes:
@@ -88,25 +80,9 @@ def claim(new: JsonObject, old: JsonObject | None) -> Causes:
     return claim_spec(new["spec"], "spec") + only_changed(new["spec"], old["spec"], "spec", *changeable)
 
 
-def volume(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a PersistentVolume, or may not be changed in it."""
-    causes = needed(new["spec"], "spec", "accessModes", "capacity")
-    causes += quantities(new["spec"].get("capacity"), "spec.capacity")
-    return causes if old is None else causes + unchanged(new["spec"], old["spec"], "spec", "csi", "hostPath", "local")
-
-
-def storage_class(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a StorageClass, or may not be changed in it."""
-    fixed = ("provisioner", "parameters", "reclaimPolicy", "volumeBindingMode")
-    return needed(new, "", "provisioner") + (unchanged(new, old, "", *fixed) if old is not None else [])
-
-
 def priority_class(new: JsonObject, old: JsonObject | None) -> Causes:
-    """Return what is wrong with a PriorityClass, or may not be changed in it."""
-    causes: Causes = []
-    if new.get("value", 0) > _HIGHEST_PRIORITY and not new["metadata"]["name"].startswith("system-"):
-        causes.append(forbidden("value", f"the maximum of a user defined priority is {_HIGHEST_PRIORITY}"))
-    return causes if old is None else causes + unchanged(new, old, "", "value", "preemptionPolicy")
+    """Return what may not be changed in a PriorityClass."""
+    return [] if old is None else unchanged(new, old, "", "value", "preemptionPolicy")
 
 
 def lease(new: JsonObject, old: JsonObject | None) -> Causes:  # noqa: ARG001 - nothing in it is immutable
@@ -152,9 +128,8 @@ def new_event(new: JsonObject, old: JsonObject | None) -> Causes:
     causes += needed(new, "", "eventTime", "reportingInstance", "action", "reason")
     causes += named("reportingController", new.get("reportingController", ""), qualified_problems)
     causes += one_of(new, "", "type", ("Normal", "Warning"))
-    for name, longest in (("action", _LONGEST_TEXT), ("reason", _LONGEST_TEXT), ("reportingInstance", _LONGEST_TEXT)):
-        causes += [too_long(name, longest)] if len(new.get(name, "")) > longest else []
-    return [*causes, too_long("note", _LONGEST_NOTE)] if len(new.get("note", "")) > _LONGEST_NOTE else causes
+    longest = {"action": 128, "reason": 128, "reportingInstance": 128, "note": 1024}
+    return causes + [too_long(name, most) for name, most in longest.items() if len(new.get(name, "")) > most]
 
 
 def _place(new: JsonObject, about: JsonObject, path: str) -> Causes:

@@ -49,14 +49,6 @@ def replica_set(new: JsonObject, old: JsonObject | None) -> Causes:
     return causes if old is None else causes + unchanged(spec, old["spec"], "spec", "selector")
 
 
-def replication_controller(new: JsonObject, old: JsonObject | None) -> Causes:  # noqa: ARG001 - nothing in it is immutable
-    """Return what is wrong with a ReplicationController, whose selector is labels."""
-    spec = new["spec"]
-    causes = not_negative(spec, "spec", "replicas", "minReadySeconds")
-    selected = spec | {"selector": {"matchLabels": spec.get("selector") or {}}}
-    return causes + template_selector(selected, "spec") + template(spec, "spec")
-
-
 def stateful_set(new: JsonObject, old: JsonObject | None) -> Causes:
     """Return what is wrong with a StatefulSet, or may not be changed in it."""
     spec = new["spec"]
