@@ -24,14 +24,17 @@ _RBAC = "rbac.authorization.k8s.io"
 
 def of_new(kind: Kind, obj: JsonObject) -> Causes:
     """Return what is wrong with a new object."""
-    rule = _NAME_RULES.get(kind.kind, subdomain_problems)
+    rule = subdomain_problems if kind.custom else _NAME_RULES.get(kind.kind, subdomain_problems)
     causes = metadata.of_new(obj["metadata"], namespaced=kind.namespaced, name_rule=rule)
-    return causes + metadata.unqualified_finalizers(obj["metadata"]) + _content(kind, obj, None)
+    return causes if kind.custom else causes + metadata.unqualified_finalizers(obj["metadata"]) + _content(kind, obj)
 
 
 def of_update(kind: Kind, new: JsonObject, old: JsonObject, *, subresource: str = "") -> Causes:
     """Return what is wrong with an object, or may not be changed in it."""
-    causes = metadata.of_update(new["metadata"], old["metadata"]) + metadata.unqualified_finalizers(new["metadata"])
+    causes = metadata.of_update(new["metadata"], old["metadata"])
+    if kind.custom:
+        return causes
+    causes += metadata.unqualified_finalizers(new["metadata"])
     if subresource == "status" and kind.kind == "PodDisruptionBudget":
         return causes + workloads.disruption_budget_status(new["status"])
     if subresource or _same_content(new, old):
@@ -55,8 +58,8 @@ def of_metadata_update(new: JsonObject, old: JsonObject) -> Causes:
     return metadata.of_update(new["metadata"], old["metadata"])
 
 
-def _content(kind: Kind, new: JsonObject, old: JsonObject | None) -> Causes:
-    check = None if kind.custom else _CONTENT.get((kind.group, kind.kind))
+def _content(kind: Kind, new: JsonObject, old: JsonObject | None = None) -> Causes:
+    check = _CONTENT.get((kind.group, kind.kind))
     return check(new, old) if check else []
 
 
