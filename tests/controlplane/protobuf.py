@@ -1,4 +1,4 @@
-"""Writes the sandbox's `protobuf.json`: how the built-in kinds lie on the wire, and what their fields are in JSON.
+"""Writes the sandbox's `protobuf.json`: the fields of the built-in kinds in JSON, and how they lie on the wire.
 
     cd tests && python -m controlplane.protobuf > ../sandbox/src/haulout_sandbox/apiserver/protobuf.json
 
@@ -85,7 +85,7 @@ def main() -> None:
     sys.stdout.write(",\n".join(lines) + "\n}\n}\n")
 
 
-def folders(*more: str) -> Iterator[tuple[str, Path]]:
+def folders() -> Iterator[tuple[str, Path]]:
     """Yield the packages that have kinds, or what kinds are made of, and where their sources lie."""
     with TemporaryDirectory() as scratch:
         wanted = "".join(f"require {module} {VERSION}\n" for module in _MODULES)
@@ -99,7 +99,7 @@ def folders(*more: str) -> Iterator[tuple[str, Path]]:
         )
     for line in found.stdout.splitlines():
         module, _, folder = line.partition(" ")
-        for path in (*_FOLDERS, *more):
+        for path in _FOLDERS:
             if path.startswith(f"{module}/"):
                 yield path, Path(folder, path.removeprefix(f"{module}/"))
 

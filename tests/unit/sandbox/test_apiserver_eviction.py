@@ -184,7 +184,7 @@ async def test_an_eviction_of_another_pod_of_that_name_conflicts_but_the_budget_
     code, refusal = await evict(api, preconditions={"uid": "old"})
     assert (code, refusal["reason"]) == (409, "Conflict")
     assert refusal["message"].startswith(
-        'Operation cannot be fulfilled on Pod "cart-0": the UID in the precondition (old)'
+        'Operation cannot be fulfilled on pods "cart-0": the UID in the precondition (old)'
     )
     assert cluster.get("poddisruptionbudgets", "cart", "shop")["status"]["disruptionsAllowed"] == 1
 

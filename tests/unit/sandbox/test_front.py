@@ -97,7 +97,7 @@ async def test_what_is_written_over_the_network_is_in_the_cluster(site: Site) ->
         assert site.api.history[-1].who == "alice"
         with pytest.raises(NotFound, match='nodes "n2" not found'):
             await client.get(NODES, "n2")
-        with pytest.raises(Invalid, match="name or generateName is required"):
+        with pytest.raises(Invalid, match="Required value"):
             await client.create(NODES, {"metadata": {}})
 
 

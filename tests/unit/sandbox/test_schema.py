@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from haulout_sandbox.apiserver import JsonObject, Kind, formats, status, unknown_fields
+from haulout_sandbox.apiserver import JsonObject, formats, status
 from haulout_sandbox.apiserver.schema import Schema
 from support.definitions import (
     DEFAULTS,
@@ -321,21 +321,6 @@ def test_known_parts_of_a_free_object_are_pruned_all_the_same() -> None:
     kept, unknown = VALUE.pruned({"spec": {"free": {"any": {"thing": 1}, "known": {"a": "x", "b": 1}}}})
     assert kept == {"spec": {"free": {"any": {"thing": 1}, "known": {"a": "x"}}}}
     assert unknown == ["spec.free.known.b"]
-
-
-def test_unknown_fields_are_warned_of_or_refused() -> None:
-    kind = Kind(group="test.haulout.dev", version="v1", plural="values", kind="Value")
-    said = unknown_fields.complaints(["spec.a", "b"])
-    assert unknown_fields.refused(kind, unknown_fields.strictly(said)).status["message"] == (
-        'Value in version "v1" cannot be handled as a Value: strict decoding error: unknown field "spec.a", '
-        'unknown field "b"'
-    )
-    strict = unknown_fields.strictly(unknown_fields.complaints(["spec.b"]))
-    refused = unknown_fields.refused_patch({"spec": {"b": 1}}, strict).status
-    assert (refused["code"], refused["details"]["causes"][0]["field"]) == (422, "patch")
-    assert refused["message"] == (
-        r' "" is invalid: patch: Invalid value: "{\"spec\":{\"b\":1}}": strict decoding error: unknown field "spec.b"'
-    )
 
 
 JSON = some.recursive(

@@ -1,4 +1,4 @@
-"""What the sandbox's API server refuses, by field; `tests/cluster` compares all of it with a real one."""
+"""What the sandbox's API server refuses, by field, and what it makes of fields that it does not know."""
 
 import json
 from typing import Any
@@ -7,11 +7,12 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request
-from haulout_sandbox.apiserver import ApiServer, InProcessTransport, gotypes
+from haulout_sandbox.apiserver import ApiServer, InProcessTransport
 from haulout_sandbox.apiserver.builtin_kinds import ALL
+from haulout_sandbox.apiserver.decoding import json_fields
 from haulout_sandbox.apiserver.kinds import KINDS, JsonObject, Kind
+from haulout_sandbox.apiserver.protobuf import message_of
 from haulout_sandbox.apiserver.shapes import Shape, shape_of
-from haulout_sandbox.apiserver.validation.schedules import problem
 from support import samples, wrong
 from support.asking import ask, merge
 from support.wrong import GONE, changed
@@ -52,151 +53,78 @@ async def test_what_people_write_is_taken(api: InProcessTransport, sample: JsonO
 
 
 @pytest.mark.parametrize(
-    ("right", "path", "value", "field", "message"),
+    ("right", "path", "value", "field"),
     [
-        (wrong.POD, "spec.containers", GONE, "spec.containers", "Required value"),
-        (wrong.POD, "spec.containers.0.image", "", "spec.containers[0].image", "Required value"),
-        (
-            wrong.POD,
-            "spec.containers.0.image",
-            " a",
-            "spec.containers[0].image",
-            'Invalid value: " a": must not have leading or trailing whitespace',
-        ),
-        (
-            wrong.POD,
-            "spec.containers.1",
-            {"name": "main", "image": "b"},
-            "spec.containers[1].name",
-            'Duplicate value: "main"',
-        ),
+        (wrong.POD, "metadata.name", "Upper", "metadata.name"),
+        (wrong.POD, "spec.containers", GONE, "spec.containers"),
+        (wrong.POD, "spec.containers.0.image", "", "spec.containers[0].image"),
+        (wrong.POD, "spec.containers.1", {"name": "main", "image": "b"}, "spec.containers[1].name"),
         (
             wrong.POD,
             "spec.containers.0.resources",
             {"limits": {"cpu": "1"}, "requests": {"cpu": "2"}},
             "spec.containers[0].resources.requests",
-            'Invalid value: "2": must be less than or equal to cpu limit of 1',
         ),
         (
             wrong.POD,
             "spec.containers.0.volumeMounts",
             [{"name": "absent", "mountPath": "/a"}],
             "spec.containers[0].volumeMounts[0].name",
-            'Not found: "absent"',
         ),
+        (wrong.POD, "spec.volumes", [{"name": "a"}, {"name": "a"}], "spec.volumes[1].name"),
+        (wrong.POD, "spec.restartPolicy", "Sometimes", "spec.restartPolicy"),
+        (wrong.POD, "spec.tolerations", [{"operator": "Equal"}], "spec.tolerations[0].operator"),
         (
             wrong.POD,
-            "spec.restartPolicy",
-            "Sometimes",
-            "spec.restartPolicy",
-            'Unsupported value: "Sometimes": supported values: "Always", "OnFailure", "Never"',
+            "spec.affinity",
+            {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{}]}},
+            "spec.affinity.podAntiAffinity.requiredDuringSchedulingIgnoredDuringExecution[0].topologyKey",
         ),
-        (
-            wrong.NODE,
-            "spec.taints.1",
-            {"key": "a", "effect": "NoSchedule"},
-            "metadata.taints[1]",
-            (
-                'Duplicate value: {"Key":"a","Value":"","Effect":"NoSchedule","TimeAdded":null}: '
-                "taints must be unique by key and effect pair"
-            ),
-        ),
-        (wrong.NODE, "spec.taints", [{"key": "a"}], "metadata.taints[0].effect", "Required value"),
+        (wrong.NODE, "spec.taints.1", {"key": "a", "effect": "NoSchedule"}, "spec.taints[1]"),
+        (wrong.NODE, "spec.taints", [{"key": "a"}], "spec.taints[0].effect"),
+        (wrong.DEPLOYMENT, "spec.selector", {}, "spec.selector"),
+        (wrong.DEPLOYMENT, "spec.selector", {"matchLabels": {"app": "b"}}, "spec.template.metadata.labels"),
+        (wrong.DEPLOYMENT, "spec.replicas", -1, "spec.replicas"),
         (
             wrong.DEPLOYMENT,
-            "spec.selector",
-            {},
-            "spec.selector",
-            "Invalid value: {}: empty selector is invalid for deployment",
+            "spec.strategy",
+            {"rollingUpdate": {"maxUnavailable": 0, "maxSurge": "0%"}},
+            "spec.strategy.rollingUpdate.maxUnavailable",
         ),
-        (
-            wrong.DEPLOYMENT,
-            "spec.selector",
-            {"matchLabels": {"app": "b"}},
-            "spec.template.metadata.labels",
-            'Invalid value: {"app":"a"}: `selector` does not match template `labels`',
-        ),
-        (
-            wrong.DEPLOYMENT,
-            "spec.replicas",
-            -1,
-            "spec.replicas",
-            "Invalid value: -1: must be greater than or equal to 0",
-        ),
-        (
-            wrong.JOB,
-            "spec.template.spec.restartPolicy",
-            "Always",
-            "spec.template.spec.restartPolicy",
-            'Required value: valid values: "OnFailure", "Never"',
-        ),
-        (
-            wrong.BUDGET,
-            "spec.maxUnavailable",
-            1,
-            "spec",
-            (
-                'Invalid value: {"MinAvailable":1,"Selector":{"matchLabels":{"app":"a"}},"MaxUnavailable":1,'
-                '"UnhealthyPodEvictionPolicy":null}: minAvailable and maxUnavailable cannot be both set'
-            ),
-        ),
-        (
-            wrong.BUDGET,
-            "spec.minAvailable",
-            "101%",
-            "spec.minAvailable",
-            'Invalid value: "101%": must not be greater than 100%',
-        ),
-        (
-            wrong.LEASE,
-            "spec.leaseDurationSeconds",
-            0,
-            "spec.leaseDurationSeconds",
-            "Invalid value: 0: must be greater than 0",
-        ),
-        (
-            wrong.PRIORITY,
-            "value",
-            2_000_000_000,
-            "value",
-            "Forbidden: maximum allowed value of a user defined priority is 1000000000",
-        ),
-        (wrong.SERVICE, "spec.ports", [], "spec.ports", "Required value"),
-        (wrong.CONFIG_MAP, "data.a", "x" * 1048577, "", "Too long: may not be more than 1048576 bytes"),
-        (
-            wrong.CONFIG_MAP,
-            "metadata.annotations",
-            {"a": "x" * 262144},
-            "metadata.annotations",
-            "Too long: may not be more than 262144 bytes",
-        ),
-        (wrong.ROLE, "rules", [{"verbs": ["get"], "resources": ["a"]}], "rules[0].apiGroups", "Required value: "),
-        (wrong.NEW_EVENT, "action", "", "action", "Required value"),
-        (
-            wrong.CLAIM,
-            "spec.resources.requests.storage",
-            "0",
-            "spec.resources[storage]",
-            'Invalid value: "0": must be greater than zero',
-        ),
+        (wrong.DAEMON_SET, "spec.updateStrategy", {"type": "Never"}, "spec.updateStrategy.type"),
+        (wrong.STATEFUL_SET, "spec.podManagementPolicy", "Never", "spec.podManagementPolicy"),
+        (wrong.JOB, "spec.template.spec.restartPolicy", "Always", "spec.template.spec.restartPolicy"),
+        (wrong.CRON_JOB, "spec.schedule", "", "spec.schedule"),
+        (wrong.BUDGET, "spec.maxUnavailable", 1, "spec"),
+        (wrong.BUDGET, "spec.minAvailable", "101%", "spec.minAvailable"),
+        (wrong.BUDGET, "spec.minAvailable", "some", "spec.minAvailable"),
+        (wrong.BUDGET, "spec.selector", {"matchLabels": {"a b": ""}}, "spec.selector.matchLabels.a b"),
+        (wrong.LEASE, "spec.leaseDurationSeconds", 0, "spec.leaseDurationSeconds"),
+        (wrong.SERVICE, "spec.ports", [], "spec.ports"),
+        (wrong.CONFIG_MAP, "data.a", "x" * 1048577, "data"),
+        (wrong.CONFIG_MAP, "metadata.annotations", {"a": "x" * 262144}, "metadata.annotations"),
+        (wrong.ROLE, "rules", [{"verbs": ["get"], "resources": ["a"]}], "rules[0].apiGroups"),
+        (wrong.BINDING, "roleRef.kind", "Role2", "roleRef.kind"),
+        (wrong.NEW_EVENT, "action", "", "action"),
+        (wrong.CLAIM, "spec.resources.requests.storage", "0", "spec.resources.requests[storage]"),
     ],
 )
 async def test_a_wrong_field_is_named(
-    api: InProcessTransport, right: JsonObject, path: str, value: Any, field: str, message: str
+    api: InProcessTransport, right: JsonObject, path: str, value: Any, field: str
 ) -> None:
     code, status = await post(api, changed(right, {path: value}))
     assert (code, status["reason"]) == (422, "Invalid")
-    assert said(status)[field].startswith(message)
+    assert field in said(status)
 
 
 async def test_all_that_is_wrong_is_said_at_once_and_nothing_is_stored(
     cluster: ApiServer, api: InProcessTransport
 ) -> None:
-    pod = changed(wrong.POD, {"metadata.labels": {"a b": "c"}, "spec.containers.0.name": "", "spec.dnsPolicy": "None"})
+    pod = changed(wrong.POD, {"metadata.labels": {"a b": "c"}, "spec.containers.0.name": ""})
     code, status = await post(api, pod)
     assert code == 422
-    assert list(said(status)) == ["metadata.labels", "spec.containers[0].name", "spec.dnsConfig"]
-    assert status["message"].startswith('Pod "p" is invalid: [metadata.labels: Invalid value: "a b": name part must')
+    assert list(said(status)) == ["metadata.labels", "spec.containers[0].name"]
+    assert status["message"].startswith('Pod "p" is invalid: [metadata.labels: Invalid value: "a b": ')
     assert not cluster.objects("pods")
 
 
@@ -207,87 +135,31 @@ async def test_what_is_wrong_is_said_before_that_the_name_is_taken(api: InProces
 
 
 @pytest.mark.parametrize(
-    ("right", "path", "value", "field", "message"),
+    ("right", "path", "value", "field"),
     [
-        (
-            wrong.DEPLOYMENT,
-            "spec.selector.matchLabels",
-            {"app": "a", "b": "c"},
-            "spec.selector",
-            'Invalid value: {"matchLabels":{"app":"a","b":"c"}}: field is immutable',
-        ),
-        (
-            wrong.STATEFUL_SET,
-            "spec.serviceName",
-            "other",
-            "spec",
-            "Forbidden: updates to statefulset spec for fields other than 'replicas', 'ordinals', 'template'",
-        ),
-        (wrong.JOB, "spec.completions", 5, "spec.completions", "Invalid value: 5: field is immutable"),
-        (wrong.PRIORITY, "value", 6, "value", "Forbidden: may not be changed in an update."),
-        (
-            wrong.BINDING,
-            "roleRef.name",
-            "other",
-            "roleRef",
-            (
-                'Invalid value: {"APIGroup":"rbac.authorization.k8s.io","Kind":"Role","Name":"other"}: '
-                "cannot change roleRef"
-            ),
-        ),
-        (
-            changed(wrong.NODE, {"spec.providerID": "cloud://1"}),
-            "spec.providerID",
-            "cloud://2",
-            "spec.providerID",
-            'Forbidden: node updates may not change providerID except from "" to valid',
-        ),
-        (
-            changed(wrong.CONFIG_MAP, {"immutable": True}),
-            "data.a",
-            "2",
-            "data",
-            "Forbidden: field is immutable when `immutable` is set",
-        ),
-        (
-            wrong.POD,
-            "spec.containers.1",
-            {"name": "b", "image": "b"},
-            "spec.containers",
-            "Forbidden: pod updates may not add or remove containers",
-        ),
-        (
-            wrong.POD,
-            "spec.schedulingGates",
-            [{"name": "new"}],
-            "spec.schedulingGates[0].name",
-            "Forbidden: only deletion is allowed, but found new scheduling gate 'new'",
-        ),
-        (
-            wrong.POD,
-            "spec.tolerations",
-            [],
-            "spec.tolerations",
-            "Forbidden: existing toleration can not be modified except its tolerationSeconds",
-        ),
+        (wrong.DEPLOYMENT, "spec.selector.matchLabels", {"app": "a", "b": "c"}, "spec.selector"),
+        (wrong.STATEFUL_SET, "spec.serviceName", "other", "spec"),
+        (wrong.JOB, "spec.completions", 5, "spec.completions"),
+        (wrong.PRIORITY, "value", 6, "value"),
+        (wrong.BINDING, "roleRef.name", "other", "roleRef"),
+        (changed(wrong.NODE, {"spec.providerID": "cloud://1"}), "spec.providerID", "cloud://2", "spec.providerID"),
+        (changed(wrong.CONFIG_MAP, {"immutable": True}), "data.a", "2", "data"),
+        (wrong.CLAIM, "spec.accessModes", ["ReadWriteMany"], "spec"),
+        (wrong.POD, "spec.containers.1", {"name": "b", "image": "b"}, "spec.containers"),
+        (wrong.POD, "spec.containers.0.command", ["b"], "spec.containers[0]"),
+        (wrong.POD, "spec.hostNetwork", True, "spec"),
+        (wrong.POD, "spec.nodeName", "n1", "spec"),
+        (wrong.POD, "spec.schedulingGates", [{"name": "new"}], "spec.schedulingGates[0]"),
+        # The usual ones come back by themselves where nothing tolerates all.
+        (wrong.POD, "spec.tolerations", [{"operator": "Exists"}], "spec.tolerations"),
     ],
 )
 async def test_what_may_not_change_is_named(
-    api: InProcessTransport, right: JsonObject, path: str, value: Any, field: str, message: str
+    api: InProcessTransport, right: JsonObject, path: str, value: Any, field: str
 ) -> None:
-    if (right["kind"], path) == ("Pod", "spec.tolerations"):
-        value = [{"operator": "Exists"}]  # the usual ones come back by themselves where nothing tolerates all
     code, status = await put(api, right, {path: value})
     assert code == 422
-    assert said(status)[field].startswith(message)
-
-
-async def test_a_change_of_a_pod_that_nobody_may_make_is_shown(api: InProcessTransport) -> None:
-    code, status = await put(api, wrong.POD, {"spec.hostNetwork": True})
-    assert code == 422
-    message = said(status)["spec"]
-    assert message.startswith("Forbidden: pod updates may not change fields other than `spec.containers[*].image`,")
-    assert '-  "HostNetwork": false,\n+  "HostNetwork": true,\n' in message
+    assert field in said(status)
 
 
 @pytest.mark.parametrize(
@@ -319,83 +191,32 @@ async def test_an_object_that_was_right_is_not_asked_again(cluster: ApiServer, a
     assert (await merge(api, path_of(wrong.DEPLOYMENT), spec={"replicas": 5}))[0] == 422
 
 
-async def test_there_is_one_usual_priority(api: InProcessTransport) -> None:
-    await post(api, changed(wrong.PRIORITY, {"globalDefault": True}))
-    code, status = await post(api, changed(wrong.PRIORITY, {"metadata.name": "second", "globalDefault": True}))
-    assert (code, status["reason"]) == (403, "Forbidden")
-    said_ = "PriorityClass wrong-priority is already marked as default. Only one default can exist"
-    assert status["message"] == f'priorityclasses.scheduling.k8s.io "second" is forbidden: {said_}'
-    await post(api, changed(wrong.PRIORITY, {"metadata.name": "third"}))
-    assert (await merge(api, "/apis/scheduling.k8s.io/v1/priorityclasses/third", globalDefault=True))[0] == 403
-
-
 async def test_a_server_without_defaulting_takes_what_it_is_given(clock: Clock) -> None:
     api = ApiServer(clock, defaulting=False, namespaces=["shop"]).transport()
     assert (await post(api, changed(wrong.POD, {"spec.containers": []})))[0] == 201
 
 
-@pytest.mark.parametrize(
-    ("schedule", "expected"),
-    [
-        ("* * * * *", ""),
-        ("*/15 0-5,22 1 JAN-MAR mon", ""),
-        ("@every 1h30m", ""),
-        ("0 24 * * *", "end of range (24) above maximum (23): 24"),
-        ("5-1 * * * *", "beginning of range (5) beyond end of range (1): 5-1"),
-        ("* * 0 * *", "beginning of range (0) below minimum (1): 0"),
-        ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
-        ("*/1/2 * * * *", "too many slashes: */1/2"),
-        ("*/0 * * * *", "step of range should be a positive number: */0"),
-        ("x * * * *", 'failed to parse int from x: strconv.Atoi: parsing "x": invalid syntax'),
-        ("* * * *", "expected exactly 5 fields, found 4: [* * * *]"),
-        ("@sometimes", "unrecognized descriptor: @sometimes"),
-    ],
-)
-def test_a_schedule_that_cron_cannot_read_is_explained(schedule: str, expected: str) -> None:
-    assert problem(schedule) == expected
-
-
 # Types and unknown fields
 
 
-async def sent(api: InProcessTransport, body: bytes | JsonObject, *, how: str = "") -> tuple[int, Any, str]:
-    content = body if isinstance(body, bytes) else json.dumps(body).encode()
+async def sent(api: InProcessTransport, body: JsonObject, *, how: str = "") -> tuple[int, Any, str]:
     query = (("fieldValidation", how),) if how else ()
-    answer = await api.send(Request(method="POST", path=PODS, query=query, body=content))
+    answer = await api.send(Request(method="POST", path=PODS, query=query, body=json.dumps(body).encode()))
     return answer.status, json.loads(answer.body), answer.headers.get("warning", "")
 
 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (
-            {"spec.hostNetwork": "yes"},
-            "json: cannot unmarshal string into Go struct field PodSpec.spec.hostNetwork of type bool",
-        ),
+        ({"spec.hostNetwork": "yes"}, "spec.hostNetwork: expected `bool`, got `str`"),
         (
             {"spec.containers.0.livenessProbe": {"exec": {"command": "a"}}},
-            (
-                "json: cannot unmarshal string into Go struct field "
-                "ExecAction.spec.containers.livenessProbe.ProbeHandler.exec.command of type []string"
-            ),
+            "spec.containers[0].livenessProbe.exec.command: expected `array`, got `str`",
         ),
-        (
-            {"spec.containers.0.resources": {"limits": {"cpu": "many"}}},
-            "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'",
-        ),
-        ({"spec.containers.0.resources": {"limits": {"cpu": "1ii"}}}, "unable to parse quantity's suffix"),
-        (
-            {"metadata.creationTimestamp": "2026-02-30T00:00:00Z"},
-            'parsing time "2026-02-30T00:00:00Z": day out of range',
-        ),
-        (
-            {"metadata.creationTimestamp": "2026-02-03T00:00:00Zulu"},
-            'parsing time "2026-02-03T00:00:00Zulu": extra text: "ulu"',
-        ),
-        (
-            {"spec.priority": 2**31},
-            "json: cannot unmarshal number 2147483648 into Go struct field PodSpec.spec.priority of type int32",
-        ),
+        ({"spec.containers.0.resources": {"limits": {"cpu": "many"}}}, "spec.containers[0].resources.limits: "),
+        ({"metadata.creationTimestamp": "2026-02-30T00:00:00Z"}, "metadata.creationTimestamp: day is out of range"),
+        ({"spec.priority": 2**31}, "spec.priority: expected `int` <= 2147483647"),
+        ({"spec.containers": [None]}, "spec.containers[0]: expected `object`, got `null`"),
     ],
 )
 async def test_a_value_of_the_wrong_type_is_refused(
@@ -403,30 +224,26 @@ async def test_a_value_of_the_wrong_type_is_refused(
 ) -> None:
     code, status, _ = await sent(api, changed(wrong.POD, changes))
     assert (code, status["reason"]) == (400, "BadRequest")
-    assert status["message"] == f'Pod in version "v1" cannot be handled as a Pod: {message}'
+    assert status["message"].startswith(f'Pod in version "v1" cannot be handled as a Pod: {message}')
 
 
-MISSPELT = b'{"metadata":{"name":"p"},"spec":{"foo":1,"containers":[{"name":"a","image":"a","bar":2,"image":"b"}]}}'
+MISSPELT = changed(wrong.POD, {"spec.foo": 1, "spec.containers.0.bar": 2})
 
 
 async def test_unknown_fields_are_dropped_and_told_of(api: InProcessTransport) -> None:
     code, pod, warnings = await sent(api, MISSPELT)
     assert code == 201
-    assert warnings.split(", ") == [
+    assert set(warnings.split(", ")) == {
         r'299 - "unknown field \"spec.foo\""',
         r'299 - "unknown field \"spec.containers[0].bar\""',
-        r'299 - "duplicate field \"spec.containers[0].image\""',
-    ]
+    }
     assert "foo" not in pod["spec"]
-    assert pod["spec"]["containers"][0]["image"] == "b"
 
 
 async def test_unknown_fields_can_be_ignored_or_refused(api: InProcessTransport) -> None:
     code, status, warnings = await sent(api, MISSPELT, how="Strict")
     assert (code, warnings) == (400, "")
-    assert status["message"].startswith(
-        'Pod in version "v1" cannot be handled as a Pod: strict decoding error: unknown field "spec.foo", unknown field'
-    )
+    assert 'strict decoding error: unknown field "spec.' in status["message"]
     code, pod, warnings = await sent(api, MISSPELT, how="Ignore")
     assert (code, warnings, "foo" in pod["spec"]) == (201, "", False)
 
@@ -442,35 +259,26 @@ async def test_a_patch_cannot_smuggle_in_what_the_kind_does_not_have(api: InProc
     code, pod = await merge(api, f"{PODS}/p", spec={"foo": 1}, metadata={"labels": {"a": "b"}})
     assert (code, "foo" in pod["spec"], pod["metadata"]["labels"]) == (200, False, {"a": "b"})
     code, status = await merge(api, f"{PODS}/p", metadata={"labels": {"a": 5}})
-    assert code == 422
-    assert status["message"].endswith(
-        "json: cannot unmarshal number into Go struct field ObjectMeta.metadata.labels of type string"
-    )
-
-
-async def test_nothing_in_a_list_is_the_empty_thing(api: InProcessTransport) -> None:
-    code, status, _ = await sent(api, changed(wrong.POD, {"spec.containers": [None]}))
-    assert (code, list(said(status))) == (422, ["spec.containers[0].name", "spec.containers[0].image"])
+    assert code == 400
+    assert "metadata.labels: expected `str`, got `int`" in status["message"]
 
 
 @pytest.mark.parametrize("kind", [*KINDS, *ALL], ids=lambda it: it.resource)
 def test_the_types_that_we_ship_have_the_fields_that_the_shapes_have(kind: Kind) -> None:
     """The shapes are compared with the real server's; the types come from its sources."""
-    name, shape = gotypes.type_of(kind.api_version, kind.kind), shape_of(kind.api_version, kind.kind)
-    assert name
-    if shape is not None:
-        _compare(name, shape, set())
+    message, shape = message_of(kind.api_version, kind.kind), shape_of(kind.api_version, kind.kind)
+    if message is not None and shape is not None:
+        _compare(message, shape, set())
 
 
-def _compare(name: str, shape: Shape, seen: set[str]) -> None:
-    known = gotypes.fields_of(name)
-    if name in seen or not known or shape.kind != "object":
+def _compare(message: str, shape: Shape, seen: set[str]) -> None:
+    if message in seen or "." not in message or shape.kind != "object" or not shape.declared:
         return
-    seen.add(name)
-    assert set(known) == set(shape.declared), name
-    for field, told in known.items():
-        below, inner = shape.field(field), gotypes.underlying(told.type)
-        while below and inner.startswith("[]"):
-            below, inner = below.items, gotypes.underlying(inner[2:])
-        if below:
-            _compare(inner, below, seen)
+    seen.add(message)
+    known = json_fields(message)
+    assert set(known) == set(shape.declared), message
+    for name, field in known.items():
+        below = shape.field(name)
+        inner = below.items if below and field.holds == "[]" else below
+        if inner and field.holds != "{}":
+            _compare(field.type, inner, seen)

@@ -68,7 +68,7 @@ class Admission:
             if self._others is not None and old is None:
                 plug_in(target.kind, obj, self._others)
             elif self._others is not None and old is not None and target.kind is POD and not target.subresource:
-                carry_over(target.kind, obj, old, self._others)
+                carry_over(target.kind, obj, old)
             return obj
 
         change = _change(target, asks, "UPDATE" if old else "CREATE", complete(new), old)

@@ -264,7 +264,7 @@ def _check_applied(applied: JsonObject, kind: Kind, manager: str) -> None:
 
 def _check_converts(result: JsonObject, applied: JsonObject, kind: Kind) -> None:
     try:
-        fitted(kind, result, merged=True)
+        fitted(kind, result)
     except Misfit as misfit:
         what = f"unable to convert unstructured object to {_type_of(applied)}"
         said = f"failed to convert new object ({_named(applied)}) to proper version: {what}: {misfit}"

@@ -48,15 +48,10 @@ def _node_of(body: JsonObject) -> str:
 def _check_preconditions(target: Target, pod: JsonObject, meta: JsonObject) -> None:
     found = pod["metadata"]
     if meta.get("uid") and meta["uid"] != found["uid"]:
-        raise status.uid_conflict(POD, target.key, wanted=meta["uid"], found=found["uid"], dry_run=target.dry_run)
+        raise status.uid_conflict(POD, target.name, wanted=meta["uid"], found=found["uid"])
     wanted = meta.get("resourceVersion")
     if wanted and wanted != found["resourceVersion"]:
-        why = (
-            f"StorageError: invalid object, Code: 4, Key: /registry/pods/{target.key}, ResourceVersion: 0, "
-            f"AdditionalErrorMsg: Precondition failed: ResourceVersion in precondition: {wanted}, "
-            f"ResourceVersion in object meta: {found['resourceVersion']}"
-        )
-        raise status.conflict(POD, target.name, why)
+        raise status.conflict(POD, target.name, status.MODIFIED_MEANWHILE)
 
 
 def _why_not(pod: JsonObject) -> str:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from haulout.kube.transport import Request
 from haulout_sandbox.apiserver.apply import manager_of
+from haulout_sandbox.apiserver.decoding import Gate
 from haulout_sandbox.apiserver.rbac import User
-from haulout_sandbox.apiserver.received import Gate
 from haulout_sandbox.apiserver.selectors import Selection, selection
 from haulout_sandbox.apiserver.targets import Target
 

@@ -8,7 +8,7 @@ before anything is checked, so errors name `spec.validation` rather than `spec.v
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from haulout_sandbox.apiserver import fields, schema_problems, schema_rules, structural
+from haulout_sandbox.apiserver import schema_problems, schema_rules, structural
 from haulout_sandbox.apiserver.fields import duplicate, forbidden, invalid, not_supported, required, too_many
 from haulout_sandbox.apiserver.kinds import JsonObject
 from haulout_sandbox.apiserver.names import label_problems, subdomain_problems
@@ -296,7 +296,7 @@ def _changes(spec: JsonObject, old: JsonObject, *, established: bool) -> Iterato
 def _internal(versions: list[JsonObject], common: frozenset[str]) -> Any:
     """Return versions as Go prints the server's own type for them, as far as they are plain."""
     return [
-        fields.Unsorted(
+        (
             {
                 "Name": version.get("name", ""),
                 "Served": bool(version.get("served")),

@@ -51,7 +51,6 @@ def prepare(kind: Kind, obj: JsonObject, others: Others) -> None:
             section(obj["metadata"], "annotations").setdefault(_TEMPLATE_GENERATION, "1")
         case "scheduling.k8s.io", "PriorityClass":
             obj["metadata"]["generation"] = 1  # it never counts on
-            _check_default(kind, obj, others)
 
 
 def plug_in(kind: Kind, obj: JsonObject, others: Others) -> None:
@@ -65,7 +64,7 @@ def plug_in(kind: Kind, obj: JsonObject, others: Others) -> None:
             _taint(section(obj, "spec"))
 
 
-def carry_over(kind: Kind, new: JsonObject, old: JsonObject, others: Others) -> None:
+def carry_over(kind: Kind, new: JsonObject, old: JsonObject) -> None:
     """Put back into an updated object what was decided before and what the update leaves out."""
     spec, before = inside(new, "spec"), inside(old, "spec")
     match kind.group, kind.kind:
@@ -82,8 +81,6 @@ def carry_over(kind: Kind, new: JsonObject, old: JsonObject, others: Others) -> 
                 spec["clusterIPs"] = [spec["clusterIP"], *(spec.get("clusterIPs") or [])[1:]]
         case "apps", "DaemonSet":
             _count_templates(new, old)
-        case "scheduling.k8s.io", "PriorityClass":
-            _check_default(kind, new, others)
 
 
 def _keep(new: JsonObject, old: JsonObject, *names: str) -> None:
@@ -154,18 +151,6 @@ def _prioritise(kind: Kind, pod: JsonObject, spec: JsonObject, others: Others) -
 def _make_grace_positive(spec: JsonObject) -> None:
     if spec.get("terminationGracePeriodSeconds", 0) < 0:
         spec["terminationGracePeriodSeconds"] = 1
-
-
-def _check_default(kind: Kind, obj: JsonObject, others: Others) -> None:
-    """Refuse a second priority for pods that name none."""
-    if not obj.get("globalDefault"):
-        return
-    name = obj["metadata"].get("name")
-    for other in others("priorityclasses"):
-        if other.get("globalDefault") and other["metadata"]["name"] != name:
-            usual = other["metadata"]["name"]
-            why = f"PriorityClass {usual} is already marked as default. Only one default can exist"
-            raise _forbidden(kind, obj, why)
 
 
 def _forbidden(kind: Kind, obj: JsonObject, why: str) -> status.Refused:

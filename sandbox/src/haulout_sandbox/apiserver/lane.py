@@ -20,10 +20,10 @@ from haulout.kube.transport import Request, Response
 from haulout_sandbox.apiserver.binding import bind
 from haulout_sandbox.apiserver.builtin_kinds import PRIORITY_CLASS
 from haulout_sandbox.apiserver.catalogue import Catalogue
+from haulout_sandbox.apiserver.decoding import Gate, received
 from haulout_sandbox.apiserver.defaults import has_defaults
 from haulout_sandbox.apiserver.kinds import LEASE, NODE, POD, JsonObject, Kind
 from haulout_sandbox.apiserver.patches import JSON_PATCH, MERGE_PATCH, merged, same_json
-from haulout_sandbox.apiserver.received import Gate, received
 from haulout_sandbox.apiserver.status import JSON, told
 from haulout_sandbox.apiserver.store import Store
 from haulout_sandbox.apiserver.targets import Target
@@ -178,7 +178,7 @@ class Lane:
             return None
         sample = self._sample(spec)
         if sample is None:
-            pod = received(POD, msgspec.json.decode(body), body, query={}, warnings=[], gate=self._gate)
+            pod = received(POD, msgspec.json.decode(body), query={}, warnings=[], gate=self._gate)
             made = self._writer.create(target, pod)
             self._take_as_sample(spec, made)
             return told(201, made)

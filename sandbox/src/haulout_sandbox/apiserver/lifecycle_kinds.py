@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from haulout.kube.lifecycle import EVICTED, FAILED, GROUP, VERSION, Intent, ResponderState
-from haulout_sandbox.apiserver.decoding import Fitted, plain
+from haulout_sandbox.apiserver.decoding import Fitted
 from haulout_sandbox.apiserver.kinds import JsonObject
 
 EVICTION_REQUEST_API = "EvictionRequestAPI"
@@ -39,9 +39,9 @@ def gated(found: Fitted, sent: Any) -> Fitted:
     paths = [path for path in found.unknown if path == _POD_FIELD or path.endswith(f".{_POD_FIELD}")]
     if not paths:
         return found
-    obj, whole = found.obj, plain(sent)
+    obj = found.obj
     for path in paths:
-        obj = _with(obj, whole, path.split("."))
+        obj = _with(obj, sent, path.split("."))
     return Fitted(obj, [path for path in found.unknown if path not in paths])
 
 

@@ -1,6 +1,7 @@
-"""Which names are names: the rules of DNS and of labels, in the words of the API server."""
+"""Which texts are names: of objects, of labels, of what has a label's form."""
 
 import re
+from functools import lru_cache
 
 METADATA_FIELDS = (
     "name",
@@ -18,58 +19,64 @@ METADATA_FIELDS = (
     "ownerReferences",
     "finalizers",
     "managedFields",
-)  # in the order of the Go type
+)
 
 _LONGEST_LABEL, _LONGEST_SUBDOMAIN = 63, 253
-_LABEL = "[a-z]([-a-z0-9]*[a-z0-9])?"
-_SUBDOMAIN = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*"
-_LABEL_RULE = (
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, "
-    "and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is "
-    f"'{_LABEL}')"
-)
-_SUBDOMAIN_RULE = (
-    "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and "
-    f"end with an alphanumeric character (e.g. 'example.com', regex used for validation is '{_SUBDOMAIN}')"
-)
+_DNS_LABEL = "[a-z0-9]([-a-z0-9]*[a-z0-9])?"
+_SUBDOMAIN = rf"{_DNS_LABEL}(\.{_DNS_LABEL})*"
 _WORD = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]"
-_WORDY = (
-    "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character "
-    "(e.g. '{}',  or '{}',  or '{}', regex used for validation is '{}')"
-)
-_KEY_RULE = f"must {_WORDY.format('MyName', 'my.name', '123-abc', _WORD)}"
-_VALUE_RULE = f"a valid label must be an empty string or {_WORDY.format('MyValue', 'my_value', '12345', f'({_WORD})?')}"
+_LETTERS = "lower case letters, digits and '-'"
+_WORDY = "must be letters, digits, '-', '_' and '.', and begin and end with a letter or a digit"
+_LABEL_RULE = f"a DNS label must be {_LETTERS}, begin with a letter and end with a letter or a digit"
+_DNS_RULE = f"a DNS label must be {_LETTERS}, and begin and end with a letter or a digit"
+_SUBDOMAIN_RULE = f"a DNS subdomain must be {_LETTERS} or '.', and begin and end with a letter or a digit"
+
+
+def segment_problem(name: str) -> str:
+    """Return why a name cannot be part of a path, or nothing."""
+    if name in (".", ".."):
+        return f"may not be '{name}'"
+    return ", ".join(f"may not contain '{it}'" for it in "/%" if it in name)
+
+
+def segment_problems(name: str) -> list[str]:
+    """Return why a name cannot be part of a path."""
+    found = segment_problem(name)
+    return [found] if found else []
 
 
 def label_problems(name: str) -> list[str]:
     """Return why `name` is no DNS-1035 label."""
-    return _problems(name, _LABEL, _LABEL_RULE, f"{_LONGEST_LABEL} characters")
+    return _problems(name, "[a-z]([-a-z0-9]*[a-z0-9])?", _LABEL_RULE, _LONGEST_LABEL)
+
+
+def dns_label_problems(name: str) -> list[str]:
+    """Return why `name` is no RFC 1123 label."""
+    return _problems(name, _DNS_LABEL, _DNS_RULE, _LONGEST_LABEL)
 
 
 def subdomain_problems(name: str) -> list[str]:
     """Return why `name` is no RFC 1123 subdomain."""
-    return _problems(name, _SUBDOMAIN, _SUBDOMAIN_RULE, f"{_LONGEST_SUBDOMAIN} characters")
+    return _problems(name, _SUBDOMAIN, _SUBDOMAIN_RULE, _LONGEST_SUBDOMAIN)
 
 
 def qualified_problems(name: str) -> list[str]:
     """Return why `name` is no key of a label, nor of an annotation, nor a finalizer: `example.com/name`."""
     prefix, slash, rest = name.rpartition("/")
-    if "/" in prefix:
-        optional = "with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-        return [f"a valid label key {_KEY_RULE} {optional}"]
-    found = []
-    if slash:
-        found += [f"prefix part {it}" for it in (subdomain_problems(prefix) if prefix else ["must be non-empty"])]
-    if not rest:
-        found.append("name part must be non-empty")
-    return found + [f"name part {it}" for it in _problems(rest, _WORD, _KEY_RULE, f"{_LONGEST_LABEL} bytes")]
+    found = [f"prefix part: {it}" for it in subdomain_problems(prefix)] if slash else []
+    return found + [f"name part: {it}" for it in _problems(rest, _WORD, _WORDY, _LONGEST_LABEL)]
 
 
 def label_value_problems(value: str) -> list[str]:
     """Return why `value` is none that a label can have."""
-    return _problems(value, f"({_WORD})?", _VALUE_RULE, f"{_LONGEST_LABEL} bytes")
+    return _problems(value, f"({_WORD})?", _WORDY, _LONGEST_LABEL)
 
 
-def _problems(name: str, shape: str, rule: str, longest: str) -> list[str]:
-    found = [f"must be no more than {longest}"] if len(name.encode()) > int(longest.partition(" ")[0]) else []
-    return found if re.fullmatch(shape, name) else [*found, rule]
+@lru_cache(16384)  # names and labels repeat themselves in a cluster
+def _found(name: str, shape: str, rule: str, longest: int) -> tuple[str, ...]:
+    found = (f"must be no more than {longest} characters",) if len(name.encode()) > longest else ()
+    return found if re.fullmatch(shape, name) else (*found, rule)
+
+
+def _problems(name: str, shape: str, rule: str, longest: int) -> list[str]:
+    return list(_found(name, shape, rule, longest))

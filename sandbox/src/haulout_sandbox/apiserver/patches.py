@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from haulout_sandbox.apiserver import gojson
+from haulout_sandbox.apiserver.bodies import decode
 from haulout_sandbox.apiserver.kinds import JsonObject
 from haulout_sandbox.apiserver.status import Refused, bad_request, failure, generic
 
@@ -42,43 +42,23 @@ def patched(obj: JsonObject, body: bytes, content_type: str) -> JsonObject:
     return result
 
 
-def _decoded(body: bytes) -> Any:
-    try:
-        return gojson.decode(body)
-    except gojson.Malformed as problem:
-        raise _undecodable(str(problem)) from None
-
-
-def _undecodable(why: str) -> Refused:
-    return bad_request(f"error decoding patch: {why}")
-
-
 def _merge_patch(body: bytes) -> JsonObject:
-    patch = _decoded(body)
-    if patch is None:
-        raise bad_request("Invalid JSON Patch")
+    patch = decode(body)
     if not isinstance(patch, dict):
-        into = "Go value of type map[string]interface {}"
-        raise _undecodable(f"json: cannot unmarshal {gojson.kind_of(patch)} into {into}")
+        raise bad_request("a merge patch must be an object")
     return patch
 
 
 def _operations(body: bytes) -> list[JsonObject]:
-    """Return the operations of a JSON patch, or refuse as Go does, which knows the types of its fields."""
-    patch = _decoded(body)
-    if not isinstance(patch, list | None):
-        into = "Go value of type []handlers.jsonPatchOp"
-        raise _undecodable(f"json: cannot unmarshal {gojson.kind_of(patch)} into {into}")
-    operations = [{} if it is None else it for it in patch or ()]
-    for operation in operations:
-        if not isinstance(operation, dict):
-            into = "Go value of type handlers.jsonPatchOp"
-            raise _undecodable(f"json: cannot unmarshal {gojson.kind_of(operation)} into {into}")
-        for name in ("op", "path", "from"):
-            if not isinstance(operation.get(name) or "", str):
-                into = f"Go struct field jsonPatchOp.{name} of type string"
-                raise _undecodable(f"json: cannot unmarshal {gojson.kind_of(operation[name])} into {into}")
-    return operations
+    """Return the operations of a JSON patch."""
+    patch = decode(body)
+    if not isinstance(patch, list) or not all(_is_operation(it) for it in patch):
+        raise bad_request("a JSON patch must be a list of operations")
+    return patch
+
+
+def _is_operation(it: Any) -> bool:
+    return isinstance(it, dict) and all(isinstance(it.get(name) or "", str) for name in ("op", "path", "from"))
 
 
 def merged(target: Any, patch: Any) -> Any:

@@ -21,8 +21,8 @@ from typing import Any
 from urllib.parse import unquote
 
 from haulout_sandbox.apiserver.kinds import JsonObject
-from haulout_sandbox.apiserver.names import subdomain_problems
-from haulout_sandbox.apiserver.paths import is_true, segment_problem
+from haulout_sandbox.apiserver.names import segment_problem, subdomain_problems
+from haulout_sandbox.apiserver.paths import is_true
 from haulout_sandbox.apiserver.selectors import structured
 from haulout_sandbox.apiserver.status import failure
 

@@ -9,7 +9,7 @@ Of rules, the costs and most types are not checked.
 from collections.abc import Iterator
 from typing import Any
 
-from haulout_sandbox.apiserver import cel, embedded, fields, formats, schema_rules, schema_values, structural
+from haulout_sandbox.apiserver import cel, embedded, formats, schema_rules, schema_values, structural
 from haulout_sandbox.apiserver.fields import forbidden, invalid, not_supported, required
 from haulout_sandbox.apiserver.kinds import JsonObject
 from haulout_sandbox.apiserver.structural import META_FIELDS
@@ -413,5 +413,4 @@ def _internal_rule(rule: JsonObject) -> Any:
     """Return the rule as Go prints the server's own type for it."""
     names = ("Rule", "Message", "MessageExpression", "Reason", "FieldPath", "OptionalOldSelf")
     absent = {"Reason": None, "OptionalOldSelf": None}
-    found = {name: rule.get(name[0].lower() + name[1:], absent.get(name, "")) for name in names}
-    return fields.Unsorted(found)
+    return {name: rule.get(name[0].lower() + name[1:], absent.get(name, "")) for name in names}

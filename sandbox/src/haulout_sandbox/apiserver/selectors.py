@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from haulout_sandbox.apiserver.kinds import EVENT, NAMESPACE, NEW_EVENT, NODE, POD, JsonObject, Kind
 from haulout_sandbox.apiserver.label_syntax import Test, any_of, exists, label_tests
-from haulout_sandbox.apiserver.quoting import quoted
-from haulout_sandbox.apiserver.status import bad_request
+from haulout_sandbox.apiserver.status import bad_request, quoted
 
 _TERM = re.compile(r"(?:\\.|[^,\\])+\\?|\\$", re.DOTALL)  # up to a comma that no backslash precedes
 _FIELD = re.compile(r"(?P<field>.*?)(?P<operator>!=|==|=)(?P<value>.*)", re.DOTALL)

@@ -1,9 +1,10 @@
 """What a request sends: an object to be stored, a patch, or something to be done."""
 
-from haulout_sandbox.apiserver import bodies, custom_requests, options, received, status, unknown_fields
+from haulout_sandbox.apiserver import bodies, custom_requests, options, status
 from haulout_sandbox.apiserver.apply import APPLY_PATCH
 from haulout_sandbox.apiserver.calls import Call
 from haulout_sandbox.apiserver.custom_versions import version_of
+from haulout_sandbox.apiserver.decoding import Misfit, fitted_as, received
 from haulout_sandbox.apiserver.kinds import JsonObject
 from haulout_sandbox.apiserver.patches import JSON_PATCH, MERGE_PATCH, patched
 from haulout_sandbox.apiserver.shapes import shape_of
@@ -15,44 +16,30 @@ _PATCHES = (JSON_PATCH, MERGE_PATCH, STRATEGIC_MERGE_PATCH, APPLY_PATCH)
 
 def body_of(call: Call, *, kind: str, expect: str | None = "") -> JsonObject:
     """Return what is asked for; `expect` is the API version it may name, the target's by default, None for any."""
-    target = call.target.kind
-    sent, content_type = call.request.body or b"", call.request.content_type
-    bodies.check(sent, content_type)
-    options.check_write(call.request)
-    body = bodies.from_request(sent, content_type, api_version=target.api_version, kind=kind)
-    _check_strictly(call, kind)
     version = call.target.kind.api_version if expect == "" else expect
+    options.check_write(call.request)
+    body = bodies.from_request(
+        call.request.body or b"", call.request.content_type, api_version=version or "policy/v1", kind=kind
+    )
     _check_type(body, version)
-    if problem := bodies.type_problem(body, kind=kind, version=target.version, custom=target.custom):
-        said = f'{kind} in version "{target.version}" cannot be handled as a {kind}'
-        raise bad_request(f"{said}: {problem}")
-    body["metadata"] = dict(body.get("metadata") or {})
-    return body
+    try:
+        fitting = fitted_as(version or "policy/v1", kind, body).obj
+    except Misfit as misfit:
+        raise bad_request(f"the body is no {kind}: {misfit}") from None
+    return fitting | {"metadata": dict(fitting.get("metadata") or {})}
 
 
 def object_of(call: Call) -> JsonObject:
     """Return the object to be stored, as far as its kind knows what it has."""
-    request, kind = call.request, call.target.kind
-    body, version = request.body or b"", version_of(kind)
-    bodies.check(body, request.content_type)
+    request, kind, version = call.request, call.target.kind, version_of(call.target.kind)
     options.check_write(request)
-    sent = bodies.from_request(body, request.content_type, api_version=kind.api_version, kind=kind.kind)
-    if version is None:
-        _check_type(sent, kind.api_version)
-        warnings = call.target.warnings
-        obj = received.received(kind, sent, body, query=call.query, warnings=warnings, gate=call.gate)
-        return obj | {"metadata": dict(obj.get("metadata") or {})}
-    custom_requests.check_type(sent, body, kind)
-    return custom_requests.received(sent, request, version, query=call.query, warnings=call.target.warnings)
-
-
-def _check_strictly(call: Call, kind: str) -> None:
-    """Warn of keys that come twice, or refuse them, whatever the caller wants."""
-    is_json = bodies.media_type(call.request.content_type) == status.JSON
-    twice = unknown_fields.duplicates(call.request.body or b"") if is_json else []
-    if strict := unknown_fields.complain(twice, call.query, call.target.warnings):
-        said = f'{kind} in version "{call.target.kind.version}" cannot be handled as a {kind}'
-        raise bad_request(f"{said}: {strict}")
+    sent = bodies.from_request(request.body or b"", request.content_type, api_version=kind.api_version, kind=kind.kind)
+    if version is not None:
+        custom_requests.check_type(sent, kind)
+        return custom_requests.received(sent, version, query=call.query, warnings=call.target.warnings)
+    _check_type(sent, kind.api_version)
+    obj = received(kind, sent, query=call.query, warnings=call.target.warnings, gate=call.gate)
+    return obj | {"metadata": dict(obj.get("metadata") or {})}
 
 
 def _check_type(body: JsonObject, version: str | None) -> None:
@@ -72,15 +59,12 @@ def patched_by(call: Call, obj: JsonObject) -> JsonObject:
     else:
         new = patched(obj, sent, call.request.content_type)
     if version := version_of(call.target.kind):
-        return custom_requests.patched(new, version, query=call.query, warnings=call.target.warnings)
+        return custom_requests.received(new, version, query=call.query, warnings=call.target.warnings)
     _check_type(new, call.target.kind.api_version)
-    query, warnings = call.query, call.target.warnings
     # A merge patch shares what it leaves alone, which was looked at when it was written.
     shares = content_type_of(call) == MERGE_PATCH
     changed = {name: part for name, part in new.items() if not shares or part is not obj.get(name)}
-    fitting = received.patched(
-        call.target.kind, changed, sent, merged=merged, query=query, warnings=warnings, gate=call.gate
-    )
+    fitting = received(call.target.kind, changed, query=call.query, warnings=call.target.warnings, gate=call.gate)
     if fitting is not changed:
         new = {name: part for name, part in new.items() if name not in changed} | fitting
     return new if isinstance(new.get("metadata"), dict) else new | {"metadata": {}}

@@ -18,7 +18,6 @@ from haulout_sandbox.apiserver import (
     lifecycle_kinds,
     old_openapi,
     options,
-    received,
     reviews,
     status,
 )
@@ -29,6 +28,7 @@ from haulout_sandbox.apiserver.calls import Call
 from haulout_sandbox.apiserver.catalogue import Catalogue
 from haulout_sandbox.apiserver.containers import about_containers, is_of_containers
 from haulout_sandbox.apiserver.custom_versions import shape_for, version_of
+from haulout_sandbox.apiserver.decoding import as_it_is
 from haulout_sandbox.apiserver.definitions import Definitions
 from haulout_sandbox.apiserver.deletion import is_dry, warnings_about
 from haulout_sandbox.apiserver.discovery import AGGREGATED, VERSION, discovery
@@ -39,17 +39,12 @@ from haulout_sandbox.apiserver.lane import Lane
 from haulout_sandbox.apiserver.lease_renewals import LeaseRenewals
 from haulout_sandbox.apiserver.lifecycle_kinds import EVICTION_REQUEST_API
 from haulout_sandbox.apiserver.namespaces import FINALIZE, FIRST_NAMESPACES
-from haulout_sandbox.apiserver.negotiation import check_accepted
 from haulout_sandbox.apiserver.openapi import openapi
 from haulout_sandbox.apiserver.patches import MERGE_PATCH
 from haulout_sandbox.apiserver.paths import (
-    BadPath,
     check_name,
-    check_namespace,
-    is_old_watch,
     is_resource,
     is_true,
-    modern,
     parameters,
     path_parts,
 )
@@ -94,7 +89,7 @@ class Server:
         self._store = store
         self._clock = clock
         self._definitions = Definitions(self.writer, self.kinds)
-        self._gate = lifecycle_kinds.gated if EVICTION_REQUEST_API in features else received.as_it_is
+        self._gate = lifecycle_kinds.gated if EVICTION_REQUEST_API in features else as_it_is
         for crd in lifecycle_kinds.definitions() if EVICTION_REQUEST_API in features else ():
             self._definitions.build_in(crd)
         self._lane = Lane(store, self.writer, self.kinds, gate=self._gate) if defaulting else None
@@ -134,30 +129,24 @@ class Server:
         try:
             if trusted and self._lane is not None and (given := self._lane.answered(request, who=user.name)):
                 return given
-            asked = modern(request)
             user = self.gate.admitted(user, request)
             renewed = self._renewals.answer(request, who=user.name)
             case = Case() if case is None else case
-            return renewed or self._answered(asked, user=user, attempt=attempt, as_of=as_of, case=case)
+            return renewed or self._answered(request, user=user, attempt=attempt, as_of=as_of, case=case)
         except Refused as refused:
             return answer(refused.status["code"], refused.status)
         except _NoSuchPath:
             return Response(404, {"content-type": _TEXT}, b"404 page not found\n")
-        except BadPath as problem:
-            said = f'Internal Server Error: "{request.path}": failed to create RequestInfo: {problem}\n'
-            return Response(500, {"content-type": _TEXT}, said.encode())
         except (NotYet, NeedsAdmission):
             raise
         except Exception:  # the real server survives its bugs, too, and says as much
             log.exception("%s %s", request.method, request.path)
-            return answer(500, status.panicked())
+            return answer(500, status.generic(500))
 
     def _answered(
         self, request: Request, *, user: User, attempt: int, as_of: int | None, case: Case
     ) -> Response | Watch:
         parts = path_parts(request.path)
-        if is_old_watch(parts):  # and no GET, which would be in today's form by now
-            raise Refused(status.generic(405))
         if not is_resource(parts) and (found := self._about_itself(request)):
             return found
         if review := self._review(request, parts, user):
@@ -172,14 +161,12 @@ class Server:
             as_of=as_of,
             gate=self._gate,
         )
-        check_accepted(request.accept, lists=collection and request.method == "GET")
         return self._answer(call, collection=collection)
 
     def _answer(self, call: Call, *, collection: bool) -> Response | Watch:
         """Answer, or refuse, with what there is to warn of."""
         if (version := version_of(call.target.kind)) and version.now.deprecation:
             call.target.warnings.append(version.now.deprecation)
-        call.target.warnings.extend(received.deprecations(call.target.kind))
         try:
             given = self._collection(call) if collection else self._object(call)
         except Refused as refused:
@@ -419,7 +406,7 @@ class Server:
     def _applies(self, call: Call) -> Callable[[JsonObject | None], JsonObject]:
         """Return what the configuration that is applied makes of an object."""
         kind = call.target.kind
-        applied, shape, version = bodies.from_yaml(call.request.body or b""), shape_for(kind), version_of(kind)
+        applied, shape, version = bodies.from_json(call.request.body or b""), shape_for(kind), version_of(kind)
         if shape is None:
             raise unsupported()
 
@@ -489,8 +476,5 @@ def _making(kind: Kind, name: str) -> Target:
 
 def _check_place(call: Call) -> None:
     """Refuse names and namespaces that can be none."""
-    target = call.target
-    if target.name:
-        check_name(target.name)
-    creates = call.request.method == "POST" and not target.name
-    check_namespace(target.namespace, plural=target.kind.plural, name=target.name, creates=creates)
+    check_name(call.target.name)
+    check_name(call.target.namespace)

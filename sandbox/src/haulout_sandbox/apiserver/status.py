@@ -1,16 +1,16 @@
-"""How the sandbox's API server says no: Status objects, worded as the real server words them.
+"""How the sandbox's API server says no: Status objects.
 
 Handlers raise `Refused`; the server turns it into an answer. `NotYet` is not an answer: the server would wait and
 look again, and whoever drives it lets the time pass.
 """
 
+import json
 from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
 from haulout.kube.transport import Response
 from haulout_sandbox.apiserver.kinds import JsonObject, Kind
-from haulout_sandbox.apiserver.quoting import quoted
 from haulout_sandbox.apiserver.values import encoded
 
 JSON = "application/json"
@@ -103,10 +103,9 @@ def generic(code: int, *, retry_after: int = 0) -> JsonObject:
     return failure(code, reason, message, {"retryAfterSeconds": retry_after})
 
 
-def panicked() -> JsonObject:
-    """Return the Status of a request that the server failed at, through no fault of the request."""
-    said = "This request caused apiserver to panic. Look in the logs for details."
-    return failure(500, "InternalError", f"Internal error occurred: {said}", {"causes": [{"message": said}]})
+def quoted(text: str) -> str:
+    """Return `text` in quotation marks, with what is not printable escaped."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def not_found(kind: Kind, name: str) -> Refused:
@@ -126,23 +125,15 @@ def already_exists(kind: Kind, name: str, *, generated: bool, terminating: bool)
     return Refused(failure(409, "AlreadyExists", message, details))
 
 
-def conflict(kind: Kind, name: str, why: str, *, by_kind: bool = False) -> Refused:
-    """Say that a precondition failed. The real server names the resource here and the kind there (`by_kind`)."""
-    word = kind.kind if by_kind else kind.plural
-    qualified = f"{word}.{kind.group}" if kind.group else word
-    message = f'Operation cannot be fulfilled on {qualified} "{name}": {why}'
-    return Refused(failure(409, "Conflict", message, {"name": name, "group": kind.group, "kind": word}))
+def conflict(kind: Kind, name: str, why: str) -> Refused:
+    """Say that a precondition failed."""
+    message = f"Operation cannot be fulfilled on {kind.resource} {quoted(name)}: {why}"
+    return Refused(failure(409, "Conflict", message, _details(kind, name)))
 
 
-def uid_conflict(kind: Kind, key: str, *, wanted: str, found: str, dry_run: bool) -> Refused:
-    """Say that another object has this name now, in the words of the storage layer, or of its dry run."""
-    root = "" if dry_run else "/registry"
-    folder = "minions" if kind.plural == "nodes" else f"{kind.group}/{kind.plural}" if kind.rules else kind.plural
-    why = (
-        f"StorageError: invalid object, Code: 4, Key: {root}/{folder}/{key}, ResourceVersion: 0, "
-        f"AdditionalErrorMsg: Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}"
-    )
-    return conflict(kind, key.rpartition("/")[2], why)
+def uid_conflict(kind: Kind, name: str, *, wanted: str, found: str) -> Refused:
+    """Say that another object has this name now."""
+    return conflict(kind, name, f"Precondition failed: UID in precondition: {wanted}, UID in object meta: {found}")
 
 
 def forbidden(group: str, resource: str, name: str, why: str) -> Refused:

@@ -136,7 +136,7 @@ class Writer:
             raise status.not_found(kind, target.name)
         found = current["metadata"]["uid"] if current else ""
         if meta.get("uid") and meta["uid"] != found:
-            raise status.uid_conflict(kind, target.key, wanted=meta["uid"], found=found, dry_run=target.dry_run)
+            raise status.uid_conflict(kind, target.name, wanted=meta["uid"], found=found)
         if creates:
             _sent_version(meta)
             meta.pop("resourceVersion", None)
@@ -159,7 +159,7 @@ class Writer:
         new = self.admission.mutated(target, new, current)
         self.complete(target.kind, new, subresource=target.subresource)
         if self._defaulting and not target.subresource:
-            carry_over(target.kind, new, current, self._others)
+            carry_over(target.kind, new, current)
         meta, old = new["metadata"], current["metadata"]
         _check_url(target, meta)
         _check_version(target, meta, old)
@@ -340,16 +340,10 @@ def instant(text: str) -> datetime:
 def check_preconditions(kind: Kind, obj: JsonObject, options: JsonObject) -> None:
     """Refuse unless `obj` is the one that the DeleteOptions mean."""
     meta, wanted = obj["metadata"], options.get("preconditions") or {}
-    for name, word, guess in (
-        ("uid", "UID", "The object might have been deleted and then recreated"),
-        ("resourceVersion", "ResourceVersion", "The object might have been modified"),
-    ):
+    for name, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
         if wanted.get(name) is not None and wanted[name] != meta[name]:
-            why = (
-                f"the {word} in the precondition ({wanted[name]}) does not match "
-                f"the {word} in record ({meta[name]}). {guess}"
-            )
-            raise status.conflict(kind, meta["name"], why, by_kind=True)
+            why = f"the {word} in the precondition ({wanted[name]}) does not match the {word} in record ({meta[name]})"
+            raise status.conflict(kind, meta["name"], why)
 
 
 def _check_types(kind: Kind, obj: JsonObject) -> None:

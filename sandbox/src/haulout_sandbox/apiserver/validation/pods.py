@@ -1,274 +1,191 @@
-"""Pods: what is wrong with new ones, what may change in one that is there, and what its status may say.
+"""Pods and the templates of pods: what is wrong with new ones, and what may change in one that is there."""
 
-Follows `ValidatePodCreate`, `ValidatePodUpdate` and `ValidatePodStatusUpdate` in `pkg/apis/core/validation` of
-Kubernetes 1.36.
-"""
+from typing import Any
 
-from haulout_sandbox.apiserver.fields import forbidden, invalid, required
+from haulout_sandbox.apiserver.fields import duplicate, forbidden, invalid, not_found
 from haulout_sandbox.apiserver.kinds import JsonObject
-from haulout_sandbox.apiserver.validation import metadata, placement, podspecs, rules
-from haulout_sandbox.apiserver.validation.common import IMMUTABLE, Causes, by_rule, enumerated, same
-from haulout_sandbox.apiserver.validation.containers import only_for_pod
-from haulout_sandbox.apiserver.validation.internal import difference, shown
-
-_MOST_SECONDS = 2**31 - 1
-_KINDS = ("containers", "initContainers")
-_CHANGEABLE = (
-    "`spec.containers[*].image`,`spec.initContainers[*].image`,`spec.activeDeadlineSeconds`,"
-    "`spec.tolerations` (only additions to existing tolerations),"
-    "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)"
+from haulout_sandbox.apiserver.names import dns_label_problems, qualified_problems, subdomain_problems
+from haulout_sandbox.apiserver.validation.common import (
+    Causes,
+    enumerated,
+    label_selector,
+    labels,
+    named,
+    needed,
+    not_negative,
+    number_of,
+    one_of,
+    only_changed,
+    quantities,
 )
-_MIRROR = "kubernetes.io/config.mirror"
-_SYSTEM_CONDITIONS = ("PodScheduled", "Ready", "Initialized")
-_ADDED_ONLY = "only additions to spec.nodeSelector are allowed (no mutations or deletions)"
+
+_CONTAINERS = ("containers", "initContainers")
+_RESTART_POLICIES = ("Always", "OnFailure", "Never")
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_MOST_PORT = 65535
+_CHANGEABLE = (*_CONTAINERS, "activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds")
+_CHANGEABLE_WHILE_GATED = ("nodeSelector", "affinity")
 
 
-def of_new(pod: JsonObject) -> Causes:
-    """Return what is wrong with a new pod."""
-    spec = pod["spec"]
-    causes = _metadata_and_spec(pod)
-    if spec.get("ephemeralContainers"):
-        causes.append(forbidden("spec.ephemeralContainers", "cannot be set on create"))
+def pod(new: JsonObject, old: JsonObject | None) -> Causes:
+    """Return what is wrong with a pod, or may not be changed in it."""
+    spec = new["spec"]
+    causes = pod_spec(spec, "spec")
+    if old is not None:
+        return causes + _update(spec, old["spec"])
     if spec.get("nodeName") and spec.get("schedulingGates"):
-        detail = "cannot be set until all schedulingGates have been cleared"
-        causes.append(forbidden("spec.nodeName", detail))
+        causes.append(forbidden("spec.nodeName", "cannot be set until all schedulingGates have been cleared"))
     return causes
 
 
-def of_update(new: JsonObject, old: JsonObject) -> Causes:
-    """Return what is wrong with a pod that is there, or may not be changed in it."""
-    causes = metadata.of_update(new["metadata"], old["metadata"])
-    causes += _metadata_and_spec(new)
-    causes += _annotations(new, old)
-    spec, before = new["spec"], old["spec"]
-    for kind in _KINDS:
-        found, stop = _containers(spec.get(kind) or [], before.get(kind) or [], f"spec.{kind}")
-        causes += found
-        if stop:
-            return causes
-    found, stop = _deadline(spec.get("activeDeadlineSeconds"), before.get("activeDeadlineSeconds"))
-    causes += found
-    if stop:
-        return causes
-    causes += _tolerations(spec.get("tolerations") or [], before.get("tolerations") or [])
-    causes += _gates(spec.get("schedulingGates") or [], before.get("schedulingGates") or [])
-    return causes + (_elsewhere(spec, before) if spec != before else [])
+def template(owner: JsonObject, path: str, *, restart_policies: tuple[str, ...] = ("Always",)) -> Causes:
+    """Return what is wrong with the template of pods that `owner` has."""
+    found, path = owner.get("template") or {}, f"{path}.template"
+    spec = found.get("spec") or {}
+    causes = labels((found.get("metadata") or {}).get("labels"), f"{path}.metadata.labels")
+    return causes + pod_spec(spec, f"{path}.spec") + one_of(spec, f"{path}.spec", "restartPolicy", restart_policies)
 
 
-def of_status(new: JsonObject, old: JsonObject) -> Causes:
-    """Return what is wrong with a new status."""
-    causes = metadata.of_update(new["metadata"], old["metadata"]) + _annotations(new, old)
-    status, before = new["status"], old["status"]
-    for where, condition in enumerated(status.get("conditions"), "status.conditions"):
-        if condition.get("observedGeneration", 0) < 0:
-            generation = condition["observedGeneration"]
-            causes.append(invalid(f"{where}.observedGeneration", generation, "must be a non-negative integer"))
-        kind = condition.get("type", "")
-        if kind not in _SYSTEM_CONDITIONS:
-            causes += by_rule(f"{where}.Type", kind, rules.qualified_name)
-    causes += _nominated(status.get("nominatedNodeName", ""), before.get("nominatedNodeName", ""), old)
-    if status.get("observedGeneration", 0) < 0:
-        generation = status["observedGeneration"]
-        causes.append(invalid("status.observedGeneration", generation, "must be a non-negative integer"))
-    quality = status.get("qosClass", "")
-    if quality != before.get("qosClass", ""):
-        causes.append(invalid("status.qosClass", quality, IMMUTABLE))
-    for name in ("containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"):
-        causes += _revived(status.get(name) or [], before.get(name) or [], old["spec"], name)
-    return causes + _addresses(status, before)
-
-
-def _metadata_and_spec(pod: JsonObject) -> Causes:
-    meta, spec = pod["metadata"], pod["spec"]
-    causes = metadata.of_new(meta, namespaced=True, name_rule=rules.subdomain)
-    if "annotations" in meta:
-        causes += podspecs.annotations(meta["annotations"], spec, "metadata.annotations")
-    causes += podspecs.spec(spec, "spec", pod_name=meta.get("name", ""), of_pod=True)
-    if not spec.get("serviceAccountName"):
-        causes += _tokens(spec)
-    for kind in _KINDS:
-        for at, each in enumerate(spec.get(kind) or ()):
-            causes += only_for_pod(each, f"spec.{kind}[{at}]")
+def pod_spec(spec: JsonObject, path: str) -> Causes:
+    """Return what is wrong with what a pod and its template have in common."""
+    causes = needed(spec, path, "containers")
+    causes += _volumes(spec, path)
+    volumes = {volume.get("name") for volume in spec.get("volumes") or ()}
+    names: set[str] = set()
+    for kind in _CONTAINERS:
+        for where, container in enumerated(spec, path, kind):
+            causes += _container(container, where, volumes)
+            causes += _second(container.get("name", ""), f"{where}.name", names)
+    causes += one_of(spec, path, "restartPolicy", _RESTART_POLICIES)
+    causes += not_negative(spec, path, "terminationGracePeriodSeconds")
+    if spec.get("activeDeadlineSeconds", 1) < 1:
+        causes.append(invalid(f"{path}.activeDeadlineSeconds", spec["activeDeadlineSeconds"], "must be positive"))
+    if spec.get("nodeName"):
+        causes += named(f"{path}.nodeName", spec["nodeName"], subdomain_problems)
+    causes += labels(spec.get("nodeSelector"), f"{path}.nodeSelector")
+    causes += tolerations(spec, path)
+    causes += _affinity(spec.get("affinity") or {}, f"{path}.affinity")
+    for where, spread in enumerated(spec, path, "topologySpreadConstraints"):
+        causes += needed(spread, where, "maxSkew", "topologyKey")
+        causes += one_of(spread, where, "whenUnsatisfiable", ("DoNotSchedule", "ScheduleAnyway"))
+        causes += label_selector(spread.get("labelSelector"), f"{where}.labelSelector")
     return causes
 
 
-def _tokens(spec: JsonObject) -> Causes:
-    detail = "must not be specified when serviceAccountName is not set"
-    return [
-        forbidden(f"{at}.serviceAccountToken", detail)
-        for where, volume in enumerated(spec.get("volumes"), "spec.volumes")
-        for at, source in enumerated((volume.get("projected") or {}).get("sources"), f"{where}.projected.sources")
-        if "serviceAccountToken" in source
-    ]
-
-
-def _annotations(new: JsonObject, old: JsonObject) -> Causes:
-    after, before = (it["metadata"].get("annotations", {}).get(_MIRROR) for it in (new, old))
+def tolerations(spec: JsonObject, path: str) -> Causes:
+    """Return what is wrong with tolerations."""
     causes: Causes = []
-    if after != before:
-        verb = "add" if before is None else "remove or update"
-        causes.append(forbidden(f"metadata.annotations[{_MIRROR}]", f"may not {verb} mirror pod annotation"))
-    return causes + podspecs.annotations(new["metadata"].get("annotations") or {}, new["spec"], "metadata.annotations")
-
-
-def _containers(new: list[JsonObject], old: list[JsonObject], path: str) -> tuple[Causes, bool]:
-    if len(new) != len(old):
-        return [forbidden(path, "pod updates may not add or remove containers")], True
-    causes: Causes = []
-    for where, each in enumerated(new, path):
-        causes += [] if each.get("image") else [required(f"{where}.image")]
-        causes += only_for_pod(each, where)
-    return causes, False
-
-
-def _deadline(new: int | None, old: int | None) -> tuple[Causes, bool]:
-    path = "spec.activeDeadlineSeconds"
-    if new is None:
-        detail = "must not update from a positive integer to nil value"
-        return ([] if old is None else [invalid(path, None, detail)]), False
-    if not 0 <= new <= _MOST_SECONDS:
-        return [invalid(path, new, rules.between(0, _MOST_SECONDS))], True
-    if old is not None and old < new:
-        return [invalid(path, new, "must be less than or equal to previous value")], True
-    return [], False
-
-
-def _tolerations(new: list[JsonObject], old: list[JsonObject]) -> Causes:
-    def bare(each: JsonObject) -> JsonObject:
-        return {name: value for name, value in each.items() if value and name != "tolerationSeconds"}
-
-    have = [bare(it) for it in new]
-    if any(bare(it) not in have for it in old):
-        detail = "existing toleration can not be modified except its tolerationSeconds"
-        return [forbidden("spec.tolerations", detail)]
-    return placement.tolerations(new, "spec.tolerations")
-
-
-def _gates(new: list[JsonObject], old: list[JsonObject]) -> Causes:
-    known = [it.get("name", "") for it in old]
-    return [
-        forbidden(f"{where}.name", f"only deletion is allowed, but found new scheduling gate '{gate.get('name', '')}'")
-        for where, gate in enumerated(new, "spec.schedulingGates")
-        if gate.get("name", "") not in known
-    ]
-
-
-def _elsewhere(spec: JsonObject, before: JsonObject) -> Causes:
-    """Return what is changed that nobody may change, once everything that may be is as it was."""
-    causes: Causes = []
-    munged = _with(spec, before, "activeDeadlineSeconds", "schedulingGates", "tolerations")
-    for kind in _KINDS:
-        if spec.get(kind):
-            pairs = zip(spec[kind], before[kind], strict=True)
-            munged[kind] = [each | {"image": was.get("image", "")} for each, was in pairs]
-    if before.get("terminationGracePeriodSeconds", 0) < 0 and spec.get("terminationGracePeriodSeconds") == 1:
-        munged = _with(munged, before, "terminationGracePeriodSeconds")
-    if before.get("schedulingGates"):
-        causes += _gated(munged, before)
-        munged = _with(munged, before, "nodeSelector")
-        munged = _with_node_affinity(munged, before)
-    if not same(munged, before) and shown(munged, "core.PodSpec") != shown(before, "core.PodSpec"):
-        change = difference(before, munged, "core.PodSpec")
-        detail = f"pod updates may not change fields other than {_CHANGEABLE}\n{change}"
-        causes.append(forbidden("spec", detail))
+    for where, each in enumerated(spec, path, "tolerations"):
+        key, operator = each.get("key", ""), each.get("operator") or "Equal"
+        causes += one_of({"operator": operator}, where, "operator", ("Equal", "Exists"))
+        causes += named(f"{where}.key", key, qualified_problems) if key else []
+        if not key and operator != "Exists":
+            causes.append(invalid(f"{where}.operator", operator, "must be Exists where there is no key"))
+        if each.get("effect"):
+            causes += one_of(each, where, "effect", _EFFECTS)
     return causes
 
 
-def _with(part: JsonObject, before: JsonObject, *names: str) -> JsonObject:
-    kept = {name: value for name, value in part.items() if name not in names}
-    return kept | {name: before[name] for name in names if name in before}
-
-
-def _with_node_affinity(munged: JsonObject, before: JsonObject) -> JsonObject:
-    affinity = _with(munged.get("affinity") or {}, before.get("affinity") or {}, "nodeAffinity")
-    bare = {name: value for name, value in munged.items() if name != "affinity"}
-    return bare | ({"affinity": affinity} if affinity or "affinity" in before else {})
-
-
-def _gated(spec: JsonObject, before: JsonObject) -> Causes:
-    """Return what is wrong with narrowing down the nodes of a pod that is not to be scheduled yet."""
+def taints(spec: JsonObject, path: str) -> Causes:
+    """Return what is wrong with taints."""
     causes: Causes = []
-    chosen, had = spec.get("nodeSelector") or {}, before.get("nodeSelector") or {}
-    causes += [invalid("spec.nodeSelector", chosen, _ADDED_ONLY) for key in had if chosen.get(key) != had[key]]
-    path = "requiredDuringSchedulingIgnoredDuringExecution"
-    old = ((before.get("affinity") or {}).get("nodeAffinity") or {}).get(path)
-    if old is None:
-        return causes
-    new = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(path) or {}
-    terms, old_terms = new.get("nodeSelectorTerms") or [], old.get("nodeSelectorTerms") or []
-    where = f"spec.affinity.nodeAffinity.{path}.nodeSelectorTerms"
-    if old_terms and len(terms) != len(old_terms):
-        detail = "no additions/deletions to non-empty NodeSelectorTerms list are allowed"
-        return [*causes, invalid(where, shown(terms, "[]core.NodeSelectorTerm"), detail)]
-    for at, (term, was) in enumerate(zip(terms, old_terms, strict=False)):
-        if not _narrows(term, was):
-            detail = "only additions are allowed (no mutations or deletions)"
-            causes.append(invalid(f"{where}[{at}]", shown(term, "core.NodeSelectorTerm"), detail))
+    seen: set[Any] = set()
+    for where, each in enumerated(spec, path, "taints"):
+        causes += named(f"{where}.key", each.get("key", ""), qualified_problems)
+        causes += one_of(each, where, "effect", _EFFECTS)
+        causes += _second((each.get("key"), each.get("effect")), where, seen)
     return causes
 
 
-def _narrows(term: JsonObject, was: JsonObject) -> bool:
-    kinds = ("matchExpressions", "matchFields")
-    if not any(was.get(kind) for kind in kinds):
-        return not any(term.get(kind) for kind in kinds)
-    return all((term.get(kind) or [])[: len(was.get(kind) or [])] == (was.get(kind) or []) for kind in kinds)
+def port(part: JsonObject, path: str, name: str) -> Causes:
+    """Say that a number is no port."""
+    number = part.get(name, 0)
+    return [] if 0 < number <= _MOST_PORT else [invalid(f"{path}.{name}", number, f"must be 1 to {_MOST_PORT}")]
 
 
-# Status
+def _second(value: Any, path: str, seen: set[Any]) -> Causes:
+    if value in seen:
+        return [duplicate(path, value)]
+    seen.add(value)
+    return []
 
 
-def _nominated(new: str, old: str, pod: JsonObject) -> Causes:
-    if not new or new == old:
+def _volumes(spec: JsonObject, path: str) -> Causes:
+    causes: Causes = []
+    names: set[str] = set()
+    for where, volume in enumerated(spec, path, "volumes"):
+        name = volume.get("name", "")
+        causes += named(f"{where}.name", name, dns_label_problems) + _second(name, f"{where}.name", names)
+        if len([value for key, value in volume.items() if key != "name" and value is not None]) > 1:
+            causes.append(forbidden(where, "may not specify more than 1 volume type"))
+    return causes
+
+
+def _container(container: JsonObject, path: str, volumes: set[str | None]) -> Causes:
+    causes = named(f"{path}.name", container.get("name", ""), dns_label_problems) + needed(container, path, "image")
+    for where, each in enumerated(container, path, "ports"):
+        causes += port(each, where, "containerPort")
+    for where, variable in enumerated(container, path, "env"):
+        causes += needed(variable, where, "name")
+    for where, mount in enumerated(container, path, "volumeMounts"):
+        causes += needed(mount, where, "name", "mountPath")
+        if mount.get("name") not in volumes:
+            causes.append(not_found(f"{where}.name", mount.get("name", "")))
+    resources, path = container.get("resources") or {}, f"{path}.resources"
+    limits, requests = resources.get("limits") or {}, resources.get("requests") or {}
+    causes += quantities(limits, f"{path}.limits") + quantities(requests, f"{path}.requests")
+    for name in requests.keys() & limits.keys():
+        if number_of(limits[name]) < number_of(requests[name]):
+            detail = f"must be less than or equal to {name} limit of {limits[name]}"
+            causes.append(invalid(f"{path}.requests", requests[name], detail))
+    return causes
+
+
+def _affinity(affinity: JsonObject, path: str) -> Causes:
+    required_ones = "requiredDuringSchedulingIgnoredDuringExecution"
+    causes: Causes = []
+    if (wanted := (affinity.get("nodeAffinity") or {}).get(required_ones)) is not None:
+        causes += needed(wanted, f"{path}.nodeAffinity.{required_ones}", "nodeSelectorTerms")
+    for kind in ("podAffinity", "podAntiAffinity"):
+        for where, term in enumerated(affinity.get(kind) or {}, f"{path}.{kind}", required_ones):
+            causes += needed(term, where, "topologyKey")
+            causes += label_selector(term.get("labelSelector"), f"{where}.labelSelector")
+    return causes
+
+
+def _update(spec: JsonObject, before: JsonObject) -> Causes:
+    if spec == before:
         return []
-    causes = by_rule("status.nominatedNodeName", new, rules.subdomain)
-    if pod["spec"].get("nodeName"):
-        detail = "may not be set on pods that are already bound to a node"
-        causes.append(forbidden("status.nominatedNodeName", detail))
-    return causes
-
-
-def _revived(new: list[JsonObject], old: list[JsonObject], spec: JsonObject, name: str) -> Causes:
     causes: Causes = []
-    if name == "ephemeralContainerStatuses":
-        found: list[JsonObject] = []
-    else:
-        found = spec.get("initContainers" if name == "initContainerStatuses" else "containers") or []
-    for at, was in enumerate(old):
-        end = (was.get("state") or {}).get("terminated")
-        if end is None:
+    for kind in _CONTAINERS:
+        new, old = spec.get(kind) or [], before.get(kind) or []
+        if len(new) != len(old):
+            causes.append(forbidden(f"spec.{kind}", "pod updates may not add or remove containers"))
             continue
-        now = next((it for it in new if it.get("name") == was.get("name")), None)
-        if now is None or (now.get("state") or {}).get("terminated") is not None:
-            continue
-        own = next((it for it in found if it.get("name") == was.get("name")), None)
-        if own is None or not _may_restart(own, spec, end.get("exitCode", 0)):
-            detail = "may not be transitioned to non-terminated state"
-            causes.append(forbidden(f"status.{name}[{at}].state", detail))
-    return causes
+        for at, (each, was) in enumerate(zip(new, old, strict=True)):
+            causes += only_changed(each, was, f"spec.{kind}[{at}]", "image")
+    causes += _delays(spec, before)
+    tolerated = [_without_seconds(it) for it in spec.get("tolerations") or ()]
+    if any(_without_seconds(it) not in tolerated for it in before.get("tolerations") or ()):
+        causes.append(forbidden("spec.tolerations", "existing tolerations may not be changed"))
+    known = [it.get("name") for it in before.get("schedulingGates") or ()]
+    for where, gate in enumerated(spec, "spec", "schedulingGates"):
+        if gate.get("name") not in known:
+            causes.append(forbidden(where, "scheduling gates may only be removed"))
+    gated = _CHANGEABLE_WHILE_GATED if known else ()
+    return causes + only_changed(spec, before, "spec", "schedulingGates", *_CHANGEABLE, *gated)
 
 
-def _may_restart(container: JsonObject, spec: JsonObject, exit_code: int) -> bool:
-    for rule in container.get("restartPolicyRules") or ():
-        codes = rule.get("exitCodes") or {}
-        if (exit_code in (codes.get("values") or ())) is (codes.get("operator") == "In"):
-            return True
-    policy = container.get("restartPolicy") or spec.get("restartPolicy")
-    return policy == "Always" or (policy == "OnFailure" and exit_code != 0)
-
-
-def _addresses(status: JsonObject, before: JsonObject) -> Causes:
+def _delays(spec: JsonObject, before: JsonObject) -> Causes:
     causes: Causes = []
-    for name, kind in (("podIPs", "core.PodIP"), ("hostIPs", "core.HostIP")):
-        found, path = status.get(name) or [], f"status.{name}"
-        if found == before.get(name) and status.get("hostIP") == before.get("hostIP"):
-            continue  # what was right is right
-        if name == "hostIPs" and found and found[0].get("ip", "") != status.get("hostIP", ""):
-            causes.append(invalid(f"{path}[0].ip", found[0].get("ip", ""), "must be equal to `hostIP`"))
-        known = [it.get("ip") for it in before.get(name) or ()]
-        for where, each in enumerated(found, path):
-            causes += [] if each.get("ip") in known else podspecs.address(each.get("ip", ""), where)
-        parsed = [address for it in found if (address := rules.address(it.get("ip", "")))]
-        if len(found) > 1 and len(parsed) == len(found) and not rules.is_dual([it.version for it in parsed]):
-            detail = "may specify no more than one IP for each IP family"
-            causes.append(invalid(path, shown(found, f"[]{kind}"), detail))
+    grace, was = (it.get("terminationGracePeriodSeconds") for it in (spec, before))
+    if grace != was and not (grace == 1 and (was or 0) < 0):
+        causes.append(forbidden("spec.terminationGracePeriodSeconds", "field is immutable"))
+    deadline, was = (it.get("activeDeadlineSeconds") for it in (spec, before))
+    if was is not None and (deadline is None or deadline > was):
+        causes.append(invalid("spec.activeDeadlineSeconds", deadline, "may only become shorter"))
     return causes
+
+
+def _without_seconds(toleration: JsonObject) -> JsonObject:
+    return {name: value for name, value in toleration.items() if value and name != "tolerationSeconds"}
