@@ -95,20 +95,6 @@ def from_json(body: bytes, *, prefix: str = "") -> JsonObject:
     return decoded
 
 
-def from_yaml(body: bytes) -> JsonObject:
-    """Return the object in the body of an apply patch; JSON is YAML, too."""
-    try:
-        decoded = decode_yaml(body)
-    except BadYaml as problem:
-        raise bad_request(f"error decoding YAML: error converting YAML to JSON: {problem}") from None
-    if decoded is None:
-        return {}
-    if not isinstance(decoded, dict):
-        why = f"error unmarshaling JSON: while decoding JSON: {_not_into(decoded, _A_MAP)}"
-        raise bad_request(f"error decoding YAML: {why}")
-    return decoded
-
-
 def type_problem(obj: JsonObject, *, kind: str, version: str, custom: bool) -> str:
     """Return what Go would say about the types in `obj`, as far as all of the server relies on them.
 

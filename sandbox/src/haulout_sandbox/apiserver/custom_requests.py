@@ -69,11 +69,3 @@ def patched(new: JsonObject, version: CustomVersion, *, query: Mapping[str, str]
     if strict:
         raise unknown_fields.refused_patch(new, strict)
     return obj
-
-
-def applied(result: JsonObject, version: CustomVersion) -> JsonObject:
-    """Return what an applied configuration made of an object; that it has no unknown fields was seen before."""
-    try:
-        return version.coerced(result)[0]
-    except Malformed as problem:
-        raise unknown_fields.refused(version.now.kind, str(problem)) from None

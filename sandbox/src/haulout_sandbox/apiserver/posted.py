@@ -21,14 +21,6 @@ def spec_of(body: JsonObject, kind: type[Spec]) -> Spec:
         raise bad_request(f"{body.get('kind', 'the object provided')} cannot be handled: spec: {error}") from None
 
 
-def metadata_of(body: JsonObject) -> JsonObject:
-    """Return what of the metadata says something; clients send a creationTimestamp of null."""
-    metadata = body.get("metadata") or {}
-    if not isinstance(metadata, dict):
-        raise bad_request(f"{body.get('kind', 'the object provided')} cannot be handled: metadata is not an object")
-    return {name: value for name, value in metadata.items() if value and name != "managedFields"}
-
-
 def _without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: _without_nulls(item) for name, item in value.items() if item is not None}

@@ -17,9 +17,9 @@ from haulout_sandbox.apiserver import fields, gojson, options, status
 from haulout_sandbox.apiserver.calls import Call
 from haulout_sandbox.apiserver.kinds import JsonObject
 from haulout_sandbox.apiserver.paths import is_true
-from haulout_sandbox.apiserver.showing import shown_events
 from haulout_sandbox.apiserver.status import NotYet, Refused, bad_request, warning_headers
 from haulout_sandbox.apiserver.store import Store
+from haulout_sandbox.apiserver.tables import shown_events
 from haulout_sandbox.apiserver.watch import Watch
 
 _FRESHNESS_WAIT = timedelta(seconds=3)

@@ -30,13 +30,13 @@ def body_of(call: Call, *, kind: str, expect: str | None = "") -> JsonObject:
     return body
 
 
-def object_of(call: Call) -> JsonObject:
+def object_of(call: Call, *, content_type: str = "") -> JsonObject:
     """Return the object to be stored, as far as its kind knows what it has."""
     request, kind = call.request, call.target.kind
     body, version = request.body or b"", version_of(kind)
-    bodies.check(body, request.content_type)
     options.check_write(request)
-    sent = bodies.from_request(body, request.content_type, api_version=kind.api_version, kind=kind.kind)
+    content_type = content_type or request.content_type
+    sent = bodies.from_request(body, content_type, api_version=kind.api_version, kind=kind.kind)
     if version is None:
         _check_type(sent, kind.api_version)
         warnings = call.target.warnings
@@ -44,6 +44,18 @@ def object_of(call: Call) -> JsonObject:
         return obj | {"metadata": dict(obj.get("metadata") or {})}
     custom_requests.check_type(sent, body, kind)
     return custom_requests.received(sent, request, version, query=call.query, warnings=call.target.warnings)
+
+
+def applied_by(call: Call) -> JsonObject:
+    """Return the configuration to be applied, which is YAML, and no part of the object that is not written here."""
+    kind, status = call.target.kind, call.target.subresource == "status"
+    applied = object_of(call, content_type=bodies.YAML)
+    applied |= {"apiVersion": kind.api_version, "kind": kind.kind}
+    if applied["metadata"].setdefault("name", call.target.name) != call.target.name:
+        raise bad_request(f"the name of the object does not match the name on the URL ({call.target.name})")
+    if kind.has_status and status:
+        return {name: applied[name] for name in ("apiVersion", "kind", "metadata", "status") if name in applied}
+    return {name: part for name, part in applied.items() if name != "status" or not kind.has_status}
 
 
 def _check_strictly(call: Call, kind: str) -> None:

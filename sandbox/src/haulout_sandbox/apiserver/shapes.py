@@ -14,7 +14,7 @@ A `Shape` is a term with its references followed. Shapes are made when asked for
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from typing import Any
 
@@ -24,6 +24,14 @@ from haulout_sandbox.apiserver.kinds import JsonObject
 
 Term = str | dict[str, Any]
 ZEROS: Mapping[str, Any] = {"string": "", "number": 0, "boolean": False}
+_PYTHON_TYPES: Mapping[str, Any] = {
+    "object": dict,
+    "list": list,
+    "string": str,
+    "number": int | float,
+    "boolean": bool,
+    "scalar": str | int | float,
+}
 _SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean"}
 _META = "#meta.v1.ObjectMeta"
 
@@ -74,17 +82,6 @@ class Shape:
         """Return what a field that is the key in a list has where it is not given."""
         return self._told.get("defaults", {}).get(name)
 
-    def zero(self) -> Any:
-        """Return what a new object shows before anything is set: Go's zero value, as JSON."""
-        if self.kind != "object":
-            return ZEROS.get(self.kind)
-        inline, required = self._told.get("inline", ()), self._told.get("required", ())
-        zeros: JsonObject = {}
-        for name in (*inline, *required):
-            shape = self.field(name)
-            zeros[name] = shape.zero() if shape and (name in inline or shape.kind != "object") else None
-        return zeros
-
     def _make(self, name: str, term: Term | None) -> "Shape | None":
         if name not in self._made:
             self._made[name] = None if term is None else Shape(term, self._types)
@@ -99,6 +96,18 @@ def shape_of(api_version: str, kind: str) -> Shape | None:
     """Return the shape of a built-in kind, or None for a kind that is not built in."""
     name = _facts().kinds.get(f"{api_version} {kind}")
     return _built_in(name) if name else None
+
+
+def misfit(value: Any, shape: Shape, path: str = "") -> str:
+    """Return the path of the first value that its type does not allow, or nothing; unknown fields may hold anything."""
+    below: Iterable[tuple[str, Any, Shape | None]] = ()
+    if isinstance(value, dict) and shape.kind == "object":
+        below = ((f"{path}.{name}", item, shape.field(name)) for name, item in value.items())
+    elif isinstance(value, list) and shape.kind == "list":
+        below = ((f"{path}[{at}]", item, shape.items) for at, item in enumerate(value))
+    elif value is not None and not isinstance(value, _PYTHON_TYPES.get(shape.kind, object)):
+        return path
+    return next((found for where, item, it in below if it and (found := misfit(item, it, where))), "")
 
 
 def from_schema(schema: JsonObject) -> Shape:
