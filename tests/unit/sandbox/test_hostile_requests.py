@@ -15,8 +15,8 @@ from haulout.core.clock import Clock, RealClock
 from haulout.kube.transport import Request, Response
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport, User, gojson, unknown_fields
 from haulout_sandbox.apiserver.gojson import DEEPEST, Malformed
-from haulout_sandbox.apiserver.label_syntax import label_tests
 from haulout_sandbox.apiserver.paths import modern, path_parts
+from haulout_sandbox.apiserver.selectors import label_tests
 from haulout_sandbox.apiserver.status import NotYet, Refused
 from haulout_sandbox.apiserver.yamls import BadYaml, decode_yaml
 from support.asking import MAPS, MERGE_PATCH, a_map, a_node, a_pod, ask, send

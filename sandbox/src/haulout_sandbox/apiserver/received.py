@@ -7,12 +7,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import msgspec
-
 from haulout_sandbox.apiserver import fields, status, unknown_fields
 from haulout_sandbox.apiserver.decoding import Fitted, Misfit, fitted
 from haulout_sandbox.apiserver.kinds import JsonObject, Kind
-from haulout_sandbox.apiserver.strategic import go_text
 
 _DEPRECATED = {
     ("v1", "Endpoints"): "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice",
@@ -75,4 +72,4 @@ def patched(
 def _refused_patch(new: JsonObject, sent: bytes, why: str, *, merged: bool) -> status.Refused:
     if not merged:
         return unknown_fields.refused_patch(new, why)
-    return status.invalid("", "", "", [fields.invalid("patch", go_text(msgspec.json.decode(sent)), why)])
+    return status.invalid("", "", "", [fields.invalid("patch", sent.decode(errors="replace"), why)])
