@@ -323,7 +323,7 @@ async def test_initial_events_end_with_a_marked_bookmark(cluster: ApiServer, api
         "kind": "Pod",
         "apiVersion": "v1",
         "metadata": {"resourceVersion": "102", "annotations": {"k8s.io/initial-events-end": "true"}},
-        "spec": {"containers": None},
+        "spec": {},
         "status": {},
     }
 

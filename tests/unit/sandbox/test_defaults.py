@@ -7,12 +7,11 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport
-from haulout_sandbox.apiserver.builtin_kinds import ALL, CUSTOM_RESOURCE_DEFINITION, SECRET
+from haulout_sandbox.apiserver.builtin_kinds import ALL, CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT, SECRET
 from haulout_sandbox.apiserver.creation import quality
 from haulout_sandbox.apiserver.defaults import defaulted
 from haulout_sandbox.apiserver.kinds import EVENT, KINDS, NEW_EVENT, POD, JsonObject, Kind
 from haulout_sandbox.apiserver.pod_defaults import pull_policy
-from haulout_sandbox.apiserver.workload_kinds import DEPLOYMENT
 from support import samples
 from support.asking import ask, merge
 

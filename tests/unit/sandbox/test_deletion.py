@@ -6,10 +6,9 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
-from haulout_sandbox.apiserver.builtin_kinds import REPLICATION_CONTROLLER
+from haulout_sandbox.apiserver.builtin_kinds import JOB
 from haulout_sandbox.apiserver.deletion import finalizers_after
 from haulout_sandbox.apiserver.kinds import CONFIG_MAP, EVENT
-from haulout_sandbox.apiserver.workload_kinds import JOB
 from support.asking import MAPS, PODS, a_map, a_pod, an_eviction, ask, merge, send
 
 SHOP = "/api/v1/namespaces/shop"
@@ -35,10 +34,9 @@ def test_a_policy_becomes_a_finalizer(before: list[str], options: JsonObject, af
     assert finalizers_after(CONFIG_MAP, before, options) == after
 
 
-def test_jobs_and_replication_controllers_orphan_unless_told_otherwise() -> None:
-    for kind in (JOB, REPLICATION_CONTROLLER):
-        assert finalizers_after(kind, [], {}) == [ORPHAN]
-        assert finalizers_after(kind, [], {"propagationPolicy": "Background"}) == []
+def test_jobs_orphan_unless_told_otherwise() -> None:
+    assert finalizers_after(JOB, [], {}) == [ORPHAN]
+    assert finalizers_after(JOB, [], {"propagationPolicy": "Background"}) == []
 
 
 def test_nothing_belongs_to_an_event() -> None:

@@ -43,8 +43,6 @@ def prepare(kind: Kind, obj: JsonObject, others: Others) -> None:
             spec["finalizers"] = [*(it for it in spec.get("finalizers") or () if it != "kubernetes"), "kubernetes"]
         case "", "Service":
             _service(section(obj, "spec"), others)
-        case "", "LimitRange" if not obj["metadata"].get("name"):
-            obj["metadata"]["name"] = obj["metadata"]["uid"]  # it alone need not have a name
         case "batch", "Job":
             _job(obj)
         case "apps", "DaemonSet":

@@ -65,11 +65,8 @@ def _view(paths: ScalePaths, obj: JsonObject, wanted: int | None) -> JsonObject:
 
 
 def _selector(value: Any) -> str:
-    """Return a selector as text: a custom resource has it so, a ReplicationController as plain labels."""
-    if isinstance(value, str):
-        return value
-    plain = value and all(isinstance(each, str) for each in value.values())
-    return selector_text({"matchLabels": value} if plain else value)
+    """Return a selector as text: a custom resource has it so."""
+    return value if isinstance(value, str) else selector_text(value)
 
 
 def _check(kind: Kind, name: str, scale: JsonObject, paths: ScalePaths) -> None:

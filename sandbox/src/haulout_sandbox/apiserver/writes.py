@@ -398,10 +398,11 @@ def _keep_the_servers_part(target: Target, new: JsonObject, current: JsonObject)
     _keep("generation", meta, old)
     if kind is CUSTOM_RESOURCE_DEFINITION and not target.subresource:
         new["status"] = crds.defaulted(new)["status"]
-    if target.subresource == "status":
-        for name in kind.status_keeps:
-            _keep(name, meta, old)
-    elif kind.counts_generations and not same_json(_content(kind, new), _content(kind, current)):
+    if (
+        target.subresource != "status"
+        and kind.counts_generations
+        and not same_json(_content(kind, new), _content(kind, current))
+    ):
         meta["generation"] = old.get("generation", 0) + 1
 
 
@@ -419,8 +420,7 @@ def _content(kind: Kind, obj: JsonObject) -> JsonObject:
     left_out = {"apiVersion", "kind", "metadata", "status"}
     if kind.rules is not None and not kind.has_status:
         left_out.remove("status")
-    content = {name: value for name, value in obj.items() if name not in left_out}
-    return content | {f"metadata.{name}": obj["metadata"].get(name) or {} for name in kind.generation_counts}
+    return {name: value for name, value in obj.items() if name not in left_out}
 
 
 def _keep(name: str, new: JsonObject, old: JsonObject) -> None:
