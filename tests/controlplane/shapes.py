@@ -11,18 +11,18 @@ import sys
 from typing import Any
 
 from controlplane.process import ControlPlane
-from haulout_sandbox.apiserver import reviews
 from haulout_sandbox.apiserver.builtin_kinds import ALL
 from haulout_sandbox.apiserver.kinds import KINDS
 from haulout_sandbox.apiserver.shapes import Term, term_of
 
-_SERVED = {(it.api_version, it.kind) for it in (*KINDS, *ALL, *reviews.KINDS)} | {
+_KINDS = {(it.api_version, it.kind) for it in (*KINDS, *ALL)}
+_SERVED = _KINDS | {  # what can be posted to their subresources
     ("autoscaling/v1", "Scale"),
     ("authentication.k8s.io/v1", "TokenRequest"),
     ("policy/v1", "Eviction"),
     ("v1", "Binding"),
 }
-GROUPS = sorted({f"apis/{it}" if "/" in it else f"api/{it}" for it, _ in _SERVED} - {"apis/autoscaling/v1"})
+GROUPS = sorted({f"apis/{it}" if "/" in it else f"api/{it}" for it, _ in _KINDS})
 _PREFIX = "#/components/schemas/"
 _SPECIAL: dict[str, Term] = {  # as kube-openapi's schemaconv has them, whatever their schema says
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "scalar",

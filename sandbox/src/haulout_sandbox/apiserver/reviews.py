@@ -15,10 +15,9 @@ from typing import Protocol
 import msgspec
 
 from haulout_sandbox.apiserver.kinds import JsonObject, Kind
-from haulout_sandbox.apiserver.posted import spec_of
 from haulout_sandbox.apiserver.rbac import Attributes, User
 from haulout_sandbox.apiserver.status import Refused, bad_request, field_error, invalid
-from haulout_sandbox.apiserver.tokens import ISSUER, BadToken, Tokens
+from haulout_sandbox.apiserver.tokens import ISSUER, BadToken, Tokens, spec_of
 
 AUTHORIZATION, AUTHENTICATION = "authorization.k8s.io", "authentication.k8s.io"
 

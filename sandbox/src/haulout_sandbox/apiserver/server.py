@@ -15,7 +15,6 @@ from haulout.kube.transport import Request, Response
 from haulout_sandbox.apiserver import (
     bodies,
     lifecycle_kinds,
-    old_openapi,
     options,
     received,
     reviews,
@@ -29,7 +28,7 @@ from haulout_sandbox.apiserver.catalogue import Catalogue
 from haulout_sandbox.apiserver.containers import about_containers, is_of_containers
 from haulout_sandbox.apiserver.custom_versions import shape_for, version_of
 from haulout_sandbox.apiserver.definitions import Definitions
-from haulout_sandbox.apiserver.deletion import is_dry, warnings_about
+from haulout_sandbox.apiserver.deletion import is_dry
 from haulout_sandbox.apiserver.discovery import AGGREGATED, VERSION, discovery
 from haulout_sandbox.apiserver.eviction import evict
 from haulout_sandbox.apiserver.gate import Gate
@@ -39,7 +38,7 @@ from haulout_sandbox.apiserver.lease_renewals import LeaseRenewals
 from haulout_sandbox.apiserver.lifecycle_kinds import EVICTION_REQUEST_API
 from haulout_sandbox.apiserver.namespaces import FINALIZE, FIRST_NAMESPACES
 from haulout_sandbox.apiserver.negotiation import check_accepted
-from haulout_sandbox.apiserver.openapi import openapi
+from haulout_sandbox.apiserver.openapi import OPENAPI_V2, openapi, openapi_v2
 from haulout_sandbox.apiserver.patches import MERGE_PATCH
 from haulout_sandbox.apiserver.paths import (
     BadPath,
@@ -200,8 +199,8 @@ class Server:
         path = request.path.removesuffix("/")
         if path in ("/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/ping", "/healthz/ping"):
             return Response(200, {"content-type": _TEXT}, b"ok")
-        if path == old_openapi.PATH and request.method == "GET":
-            return old_openapi.document(VERSION["gitVersion"], accept=request.accept)
+        if path == OPENAPI_V2 and request.method == "GET":
+            return openapi_v2(VERSION["gitVersion"], accept=request.accept)
         kinds = list(self.kinds)
         aggregated = "as=APIGroupDiscoveryList" in request.accept and path in ("/api", "/apis")
         found: JsonObject | None = VERSION if path == "/version" else None
@@ -324,7 +323,6 @@ class Server:
         deleted = self.writer.delete(replace(target, dry_run=is_dry(deletion)), deletion)
         # Only who asked in the old way not to orphan is told that it will take time.
         waits = deletion.get("orphanDependents") is False and self._store.get(target.kind, target.key) is not None
-        target.warnings.extend(warnings_about(target.kind, deletion))
         return answer(202 if waits else 200, deleted)
 
     def _scale(self, call: Call) -> Response:
@@ -429,7 +427,6 @@ class Server:
             if name not in gone and self._store.get(target.kind, replace(target, name=name).key):
                 self.writer.delete(replace(target, name=name, asks=asks), deletion)
                 gone.add(name)
-        target.warnings.extend(warnings_about(target.kind, deletion))
         return answer(200, listed)
 
 

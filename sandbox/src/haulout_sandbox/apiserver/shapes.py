@@ -23,7 +23,6 @@ import msgspec
 from haulout_sandbox.apiserver.kinds import JsonObject
 
 Term = str | dict[str, Any]
-ZEROS: Mapping[str, Any] = {"string": "", "number": 0, "boolean": False}
 _PYTHON_TYPES: Mapping[str, Any] = {
     "object": dict,
     "list": list,
@@ -94,7 +93,7 @@ DEDUCED = Shape("deduced", {})
 
 def shape_of(api_version: str, kind: str) -> Shape | None:
     """Return the shape of a built-in kind, or None for a kind that is not built in."""
-    name = _facts().kinds.get(f"{api_version} {kind}")
+    name = facts().kinds.get(f"{api_version} {kind}")
     return _built_in(name) if name else None
 
 
@@ -115,7 +114,7 @@ def from_schema(schema: JsonObject) -> Shape:
     term = term_of(schema, str)
     if not isinstance(term, dict) or "list" in term:
         return DEDUCED
-    return Shape(term | {"fields": term.get("fields", {}) | _type_and_meta()}, _facts().types)
+    return Shape(term | {"fields": term.get("fields", {}) | _type_and_meta()}, facts().types)
 
 
 def term_of(schema: JsonObject, reference: Callable[[str], Term], *, open_to_all: bool = False) -> Term:
@@ -142,8 +141,8 @@ def _object(schema: JsonObject, reference: Callable[[str], Term], *, open_to_all
         fields = {name: term_of(each, reference, open_to_all=open_to_all) for name, each in properties.items()}
         term["fields"] = fields | (_type_and_meta() if schema.get("x-kubernetes-embedded-resource") else {})
         term["defaults"] = {name: each["default"] for name, each in properties.items() if "default" in each}
-        term["inline"] = [name for name, each in properties.items() if _ref(each) and each.get("default") == {}]
-        term["required"] = [name for name in schema.get("required", ()) if name not in term["inline"]]
+        always = [name for name, each in properties.items() if _ref(each) and each.get("default") == {}]
+        term["required"] = [name for name in schema.get("required", ()) if name not in always]
     if isinstance(rest, dict):
         term["map"] = term_of(rest, reference, open_to_all=open_to_all)
     elif rest or (rest is None and (open_to_all or not properties)):
@@ -179,16 +178,19 @@ def _type_and_meta() -> dict[str, Term]:
     return {"apiVersion": "string", "kind": "string", "metadata": _META}
 
 
-class _Facts(msgspec.Struct):
+class Facts(msgspec.Struct):
+    """Built-in kinds by API version and kind, and the types that they consist of."""
+
     kinds: dict[str, str]
     types: dict[str, Term]
 
 
 @functools.cache
-def _facts() -> _Facts:
-    return msgspec.json.decode(resources.files(__package__).joinpath("shapes.json").read_bytes(), type=_Facts)
+def facts() -> Facts:
+    """Return what is known of the built-in types."""
+    return msgspec.json.decode(resources.files(__package__).joinpath("shapes.json").read_bytes(), type=Facts)
 
 
 @functools.cache
 def _built_in(name: str) -> Shape:
-    return Shape(f"#{name}", _facts().types)
+    return Shape(f"#{name}", facts().types)

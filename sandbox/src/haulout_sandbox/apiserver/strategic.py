@@ -71,16 +71,18 @@ def _merged_list(live: list[Any], patch: list[Any], field: Shape) -> list[Any]:
         return live + [item for item in patch if item not in live]
     if any(isinstance(item, dict) and item.get(_PATCH) == "replace" for item in patch):
         return [_new(item) for item in patch if _PATCH not in item]
-    items = {_identity(item, key): item for item in live}
+    items = list(live)
     for item in patch:
         identity = _identity(item, key)
+        # Ports of two protocols have the same key: the first is meant, and all are deleted.
+        at = next((at for at, it in enumerate(items) if _identity(it, key) == identity), None)
         if item.get(_PATCH) == "delete":
-            items.pop(identity, None)
-        elif identity in items:
-            items[identity] = strategic_merge(items[identity], item, field.items or DEDUCED)
+            items = [it for it in items if _identity(it, key) != identity]
+        elif at is None:
+            items.append(_new(item))
         else:
-            items[identity] = _new(item)
-    return list(items.values())
+            items[at] = strategic_merge(items[at], item, field.items or DEDUCED)
+    return items
 
 
 def _in_order(items: list[Any], order: list[Any], key: str) -> list[Any]:

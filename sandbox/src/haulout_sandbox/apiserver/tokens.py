@@ -11,18 +11,18 @@ import hmac
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from haulout_sandbox.apiserver.kinds import JsonObject
-from haulout_sandbox.apiserver.posted import spec_of
 from haulout_sandbox.apiserver.rbac import AUTHENTICATED, User, account_user
-from haulout_sandbox.apiserver.status import field_error, invalid
+from haulout_sandbox.apiserver.status import bad_request, field_error, invalid
 
 GROUP = "authentication.k8s.io"
 ISSUER = "https://kubernetes.default.svc"
 
+Spec = TypeVar("Spec", bound=msgspec.Struct)
 FindAccount = Callable[[str, str], JsonObject | None]  # by namespace and name
 
 _HEADER = {"alg": "HS256", "typ": "JWT"}
@@ -128,6 +128,20 @@ def issue(tokens: Tokens, account: JsonObject, body: JsonObject, *, now: datetim
         },
         "status": {"token": tokens.sign(claims), "expirationTimestamp": _stamp(expires)},
     }
+
+
+def spec_of(body: JsonObject, kind: type[Spec]) -> Spec:
+    """Return the spec of what was posted."""
+    try:
+        return msgspec.convert(_without_nulls(body.get("spec") or {}), kind)
+    except msgspec.ValidationError as error:
+        raise bad_request(f"{body.get('kind', 'the object provided')} cannot be handled: spec: {error}") from None
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _stamp(instant: datetime) -> str:

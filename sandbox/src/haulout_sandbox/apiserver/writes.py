@@ -214,9 +214,9 @@ class Writer:
     def delete(self, target: Target, options: JsonObject) -> JsonObject:
         """Delete, or begin to; return what the server answers."""
         kind, current = target.kind, self.read(target)
-        if kind is NAMESPACE:
-            namespaces.check_deletion(current, options)
         check_preconditions(kind, current, options)
+        if kind is NAMESPACE:
+            namespaces.check_deletion(current)
         gone, stays = self._begun(target, current, options)
         if stays:
             return gone
