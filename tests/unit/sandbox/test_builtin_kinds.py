@@ -76,12 +76,6 @@ async def test_a_generation_counts_what_a_kind_has_instead_of_a_spec(api: InProc
     assert [it["metadata"]["generation"] for it in (labelled, changed)] == [1, 2]
 
 
-async def test_a_priority_class_is_of_the_first_generation_for_ever(api: InProcessTransport) -> None:
-    await ask(api, "POST", CLASSES, samples.sample("scheduling.k8s.io/v1", "PriorityClass", "x", value=1))
-    _, changed = await merge(api, f"{CLASSES}/x", description="other")
-    assert changed["metadata"]["generation"] == 1
-
-
 async def test_secrets_are_selected_by_type(api: InProcessTransport) -> None:
     for name, kind in (("a", "example.com/a"), ("b", "")):
         await ask(api, "POST", SECRETS, samples.sample("v1", "Secret", name, type=kind))

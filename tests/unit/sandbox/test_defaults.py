@@ -180,16 +180,6 @@ async def test_sending_an_object_again_without_its_defaults_changes_nothing(
     assert cluster.revision == int(made["metadata"]["resourceVersion"])
 
 
-async def test_a_daemon_set_counts_its_templates(api: InProcessTransport) -> None:
-    sets = "/apis/apps/v1/namespaces/shop/daemonsets"
-    plain = samples.sample("apps/v1", "DaemonSet", "d", spec={"selector": samples.APP, "template": samples.template()})
-    await ask(api, "POST", sets, plain)
-    _, same = await merge(api, f"{sets}/d", spec={"minReadySeconds": 3})
-    _, other = await merge(api, f"{sets}/d", spec={"template": {"metadata": {"labels": {"new": "label"}}}})
-    counted = [it["metadata"]["annotations"]["deprecated.daemonset.template.generation"] for it in (same, other)]
-    assert counted == ["1", "2"]
-
-
 async def test_a_server_without_defaulting_adds_nothing(clock: Clock) -> None:
     api = ApiServer(clock, defaulting=False, namespaces=["shop"]).transport()
     _, pod = await ask(api, "POST", PODS, a_pod())

@@ -64,7 +64,8 @@ class Admission:
         def complete(obj: JsonObject) -> JsonObject:
             obj = default(obj)
             if old is None and target.kind.has_status and not target.kind.custom:
-                obj["status"] = (target.kind.initial_status or {}) | obj.get("status", {})
+                first = target.kind.initial_status or {}  # whose phase comes later
+                obj["status"] = {name: it for name, it in first.items() if name != "phase"} | obj.get("status", {})
             if self._others is not None and old is None:
                 plug_in(target.kind, obj, self._others)
             elif self._others is not None and old is not None and target.kind is POD and not target.subresource:
