@@ -18,7 +18,11 @@ from support import samples
 
 Ask = Callable[[str, str, Any], tuple[int, Any]]
 _GIVEN = ("uid", "creationTimestamp", "resourceVersion", "managedFields", "deletionTimestamp")
-_LEFT_OUT = {"finalizers"}  # protection of what is in use: nobody in the sandbox would take them off
+_LEFT_OUT = {
+    "finalizers",  # protection of what is in use: nobody in the sandbox would take them off
+    "generation",  # which the sandbox does not give to PriorityClasses
+}
+_DEPRECATED = "deprecated.daemonset.template.generation"
 
 
 def _kind(obj: JsonObject) -> Kind:
@@ -81,6 +85,8 @@ def _shown(obj: JsonObject) -> JsonObject:
     text = msgspec.json.encode(obj).decode().replace(meta["uid"], "UID")
     seen: JsonObject = _without_nulls(msgspec.json.decode(text))
     seen["metadata"] = {name: value for name, value in seen["metadata"].items() if name not in {*_GIVEN, *_LEFT_OUT}}
+    if _DEPRECATED in seen["metadata"].get("annotations", {}):
+        del seen["metadata"]["annotations"]
     spec = seen.get("spec", {})
     if spec.get("clusterIP") != "None":
         for name in ("clusterIP", "clusterIPs"):

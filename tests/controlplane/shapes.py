@@ -11,24 +11,18 @@ import sys
 from typing import Any
 
 from controlplane.process import ControlPlane
+from haulout_sandbox.apiserver.builtin_kinds import ALL
+from haulout_sandbox.apiserver.kinds import KINDS
 from haulout_sandbox.apiserver.shapes import Term, term_of
 
-GROUPS = (
-    "api/v1",
-    "apis/apps/v1",
-    "apis/batch/v1",
-    "apis/policy/v1",
-    "apis/coordination.k8s.io/v1",
-    "apis/events.k8s.io/v1",
-    "apis/rbac.authorization.k8s.io/v1",
-    "apis/scheduling.k8s.io/v1",
-    "apis/storage.k8s.io/v1",
-    "apis/apiextensions.k8s.io/v1",
-    "apis/admissionregistration.k8s.io/v1",
-    "apis/discovery.k8s.io/v1",
-    "apis/networking.k8s.io/v1",
-    "apis/autoscaling/v2",
-)
+_KINDS = {(it.api_version, it.kind) for it in (*KINDS, *ALL)}
+_SERVED = _KINDS | {  # what can be posted to their subresources
+    ("autoscaling/v1", "Scale"),
+    ("authentication.k8s.io/v1", "TokenRequest"),
+    ("policy/v1", "Eviction"),
+    ("v1", "Binding"),
+}
+GROUPS = sorted({f"apis/{it}" if "/" in it else f"api/{it}" for it, _ in _KINDS})
 _PREFIX = "#/components/schemas/"
 _SPECIAL: dict[str, Term] = {  # as kube-openapi's schemaconv has them, whatever their schema says
     "io.k8s.apimachinery.pkg.api.resource.Quantity": "scalar",
@@ -49,8 +43,9 @@ def shapes(cluster: ControlPlane) -> dict[str, Any]:
         if _is_a_kind(schema):
             for each in schema["x-kubernetes-group-version-kind"]:
                 api_version = f"{each['group']}/{each['version']}".removeprefix("/")
-                kinds[f"{api_version} {each['kind']}"] = _short(name)
-            _add(name, schemas, types)
+                if (api_version, each["kind"]) in _SERVED:
+                    kinds[f"{api_version} {each['kind']}"] = _short(name)
+                    _add(name, schemas, types)
     _keep_only_the_defaults_of_keys(types)
     return {"kinds": kinds, "types": {name: types[name] for name in sorted(types)}}
 

@@ -144,27 +144,13 @@ WORKLOADS = (
         "plain",
         spec={"schedule": "* * * * *", "jobTemplate": {"spec": {"template": template(restartPolicy="Never")}}},
     ),
-    sample("v1", "ReplicationController", "plain", spec={"template": template()}),
-    sample("v1", "PodTemplate", "plain", template=template()),
     sample("policy/v1", "PodDisruptionBudget", "plain", spec={"minAvailable": 1, "selector": APP}),
-    sample(
-        "autoscaling/v2",
-        "HorizontalPodAutoscaler",
-        "plain",
-        spec={
-            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "d"},
-            "maxReplicas": 3,
-            "behavior": {"scaleDown": {"stabilizationWindowSeconds": 60}},
-        },
-    ),
 )
 CONFIGURATION = (
     sample("v1", "ConfigMap", "plain", data={"a": "1"}),
     sample("v1", "Secret", "plain", stringData={"password": "s3cret"}, data={"a": "YQ=="}),
     sample("v1", "Secret", "typed", type="example.com/own"),
     sample("v1", "ServiceAccount", "robot"),
-    sample("v1", "LimitRange", "plain", spec={"limits": [{"type": "Container", "max": {"cpu": "2000m"}}]}),
-    sample("v1", "ResourceQuota", "plain", spec={"hard": {"pods": 10, "requests.cpu": "4000m"}}),
     sample("coordination.k8s.io/v1", "Lease", "plain", spec={"holderIdentity": "me", "leaseDurationSeconds": 15}),
     sample(_RBAC, "Role", "plain", rules=[{"apiGroups": [""], "resources": ["pods"], "verbs": ["get"]}]),
     sample(
@@ -189,15 +175,6 @@ NETWORK = (
     ),
     sample("v1", "Service", "headless", spec={"clusterIP": "None", "selector": {"app": "a"}}),
     sample("v1", "Service", "elsewhere", spec={"type": "ExternalName", "externalName": "example.com"}),
-    sample("v1", "Endpoints", "plain", subsets=[{"addresses": [{"ip": "10.1.1.1"}], "ports": [{"port": 80}]}]),
-    sample(
-        "discovery.k8s.io/v1",
-        "EndpointSlice",
-        "plain",
-        addressType="IPv4",
-        endpoints=[{"addresses": ["10.1.1.1"]}],
-        ports=[{"port": 80}],
-    ),
     sample("networking.k8s.io/v1", "NetworkPolicy", "plain", spec={"egress": [{"ports": [{"port": 53}]}]}),
     sample(
         "networking.k8s.io/v1",
@@ -244,10 +221,6 @@ CLUSTER = (
         "sample",
         spec={"attacher": "example.com", "nodeName": "n", "source": {"persistentVolumeName": "v"}},
     ),
-    sample("storage.k8s.io/v1", "CSINode", "sample", spec={"drivers": [{"name": "example.com", "nodeID": "n"}]}),
-    sample("storage.k8s.io/v1", "CSIDriver", "sample.example.com", spec={}),
-    sample("networking.k8s.io/v1", "IngressClass", "sample", spec={"controller": "example.com/c"}),
-    sample("node.k8s.io/v1", "RuntimeClass", "sample", handler="runc"),
     sample("admissionregistration.k8s.io/v1", "ValidatingWebhookConfiguration", "sample", webhooks=[_HOOK]),
     sample("admissionregistration.k8s.io/v1", "MutatingWebhookConfiguration", "sample", webhooks=[_HOOK]),
     sample(

@@ -119,13 +119,9 @@ async def test_fields_select(cluster: ApiServer, api: InProcessTransport) -> Non
     ("path", "query", "message"),
     [
         (PODS, {"fieldSelector": "spec.color=red"}, "field label not supported: spec.color"),
-        (
-            LEASES,
-            {"fieldSelector": "spec.color=red"},
-            '"spec.color" is not a known field selector: only "metadata.name", "metadata.namespace"',
-        ),
-        (PODS, {"fieldSelector": "color"}, "invalid selector: 'color'; can't understand 'color'"),
-        (PODS, {"labelSelector": "a=b=c"}, "found '=', expected: ',' or 'end of string'"),
+        (LEASES, {"fieldSelector": "spec.color=red"}, "field label not supported: spec.color"),
+        (PODS, {"fieldSelector": "color"}, "invalid field selector: can't understand 'color'"),
+        (PODS, {"labelSelector": "a=b=c"}, "unable to parse label selector 'a=b=c' at 'a=b=c'"),
         (PODS, {"limit": "many"}, 'the parameter limit is no number: "many"'),
     ],
 )
@@ -224,23 +220,19 @@ async def test_a_revision_still_to_come_times_out_after_three_seconds(api: InPro
 
 
 @pytest.mark.parametrize(
-    ("query", "rule"),
+    "query",
     [
-        ({"resourceVersionMatch": "Exact"}, "resourceVersionMatch is forbidden unless resourceVersion is provided"),
-        (
-            {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
-            'resourceVersionMatch "exact" is forbidden for resourceVersion "0"',
-        ),
-        ({"sendInitialEvents": "true"}, "sendInitialEvents is forbidden for list"),
+        {"resourceVersionMatch": "Exact"},
+        {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
+        {"sendInitialEvents": "true"},
     ],
 )
 async def test_list_options_that_contradict_each_other_are_invalid(
-    api: InProcessTransport, query: dict[str, str], rule: str
+    api: InProcessTransport, query: dict[str, str]
 ) -> None:
     code, status = await ask(api, "GET", MAPS, **query)
-    assert code == 422
-    assert status["message"].startswith('ListOptions.meta.k8s.io "" is invalid: ')
-    assert status["message"].endswith(f"Forbidden: {rule}")
+    assert (code, status["reason"]) == (422, "Invalid")
+    assert status["details"]["causes"][0]["field"] in query
 
 
 # Watching
@@ -327,7 +319,7 @@ async def test_initial_events_end_with_a_marked_bookmark(cluster: ApiServer, api
         "kind": "Pod",
         "apiVersion": "v1",
         "metadata": {"resourceVersion": "102", "annotations": {"k8s.io/initial-events-end": "true"}},
-        "spec": {"containers": None},
+        "spec": {},
         "status": {},
     }
 
@@ -348,14 +340,8 @@ async def test_a_watch_list_of_a_revision_still_to_come_fails_in_an_event(
 async def test_an_older_server_refuses_watch_lists(clock: Clock) -> None:
     api = ApiServer(clock, watch_lists=False).transport()
     code, status = await ask(api, "GET", MAPS, **INITIAL)
-    rule = "Forbidden: sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
     assert (code, status["reason"]) == (422, "Invalid")
-    assert status["message"] == f'ListOptions.meta.k8s.io "" is invalid: sendInitialEvents: {rule}'
-    assert status["details"] == {
-        "group": "meta.k8s.io",
-        "kind": "ListOptions",
-        "causes": [{"reason": "FieldValueForbidden", "message": rule, "field": "sendInitialEvents"}],
-    }
+    assert [it["field"] for it in status["details"]["causes"]] == ["sendInitialEvents"]
 
 
 @pytest.mark.parametrize(("watch_lists", "kinds"), [(True, ["ADDED", "BOOKMARK"]), (False, ["ADDED"])])

@@ -162,14 +162,6 @@ async def test_a_namespace_has_a_status_and_not_a_resource_of_that_name(
     assert cluster.get("namespaces", "shop")["status"] == {"phase": "Active", "conditions": [condition]}
 
 
-async def test_the_status_of_a_pod_is_not_the_way_to_its_owners(cluster: ApiServer, api: InProcessTransport) -> None:
-    cluster.put(a_pod())
-    owners = [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u"}]
-    _, pod = await merge(api, f"{PODS}/cart-0/status", metadata={"ownerReferences": owners, "labels": {"a": "b"}})
-    assert "ownerReferences" not in pod["metadata"]
-    assert pod["metadata"]["labels"]["a"] == "b"
-
-
 async def test_a_change_of_the_spec_counts_up_the_generation(api: InProcessTransport) -> None:
     _, pod = await ask(api, "POST", PODS, a_pod())
     _, pod = await merge(api, f"{PODS}/cart-0", metadata={"labels": {"a": "b"}, "generation": 9})

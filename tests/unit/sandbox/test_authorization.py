@@ -119,33 +119,6 @@ async def test_a_role_that_makes_no_sense_locks_nobody_out(cluster: ApiServer) -
     assert await code(cluster.transport(user=EVE), "GET", "/api/v1/nodes") == 200
 
 
-async def test_what_gathers_rules_has_them_at_once(cluster: ApiServer) -> None:
-    cluster.put(a_binding(role="view"))
-    ships = a_role(a_rule("list", "configmaps"), name="ships")
-    ships["metadata"]["labels"] = {f"{GROUP}/aggregate-to-view": "true"}
-    ships["rules"][0]["resources"] = ["nodes"]
-    api = cluster.transport(user=EVE)
-    assert await code(api, "GET", "/api/v1/nodes") == 403
-    cluster.put(ships)
-    assert await code(api, "GET", "/api/v1/nodes") == 200
-
-
-async def test_nobody_grants_what_they_lack(cluster: ApiServer) -> None:
-    everything_rbac = a_rule("create update patch get", "clusterroles clusterrolebindings", GROUP)
-    allow(cluster, everything_rbac, a_rule("list", "nodes"))
-    api = cluster.transport(user=EVE)
-    assert await code(api, "POST", CLUSTER_ROLES, a_role(a_rule("list", "nodes"), name="fine")) == 201
-    for method, path, body, kind in (
-        ("POST", CLUSTER_ROLES, a_role(a_rule("delete", "nodes"), name="more"), "application/json"),
-        ("PUT", f"{CLUSTER_ROLES}/fine", a_role(a_rule("delete", "nodes"), name="fine"), "application/json"),
-        ("PATCH", f"{CLUSTER_ROLES}/fine", {"rules": [a_rule("*", "*")]}, "application/merge-patch+json"),
-        ("POST", f"/apis/{GROUP}/v1/clusterrolebindings", a_binding(role="edit"), "application/json"),
-    ):
-        status, said = await ask(api, method, path, body, kind=kind)
-        assert (status, said["reason"]) == (403, "Forbidden"), said
-        assert "is attempting to grant RBAC permissions not currently held" in said["message"]
-
-
 async def test_who_may_only_update_does_not_create(cluster: ApiServer) -> None:
     allow(cluster, a_rule("update patch", "leases", "coordination.k8s.io"))
     leases = "/apis/coordination.k8s.io/v1/namespaces/shop/leases"

@@ -8,9 +8,7 @@ from haulout_sandbox.apiserver import ApiServer, InProcessTransport
 from haulout_sandbox.apiserver.builtin_kinds import (
     ALL,
     CLUSTER_ROLE,
-    LIMIT_RANGE,
     ROLE,
-    RUNTIME_CLASS,
     SECRET,
     SERVICE,
     VALIDATING_WEBHOOKS,
@@ -19,7 +17,6 @@ from haulout_sandbox.apiserver.builtin_kinds import (
 from haulout_sandbox.apiserver.kinds import KINDS, Kind
 from support import samples
 from support.asking import ask, merge
-from support.builders import a_workload
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
@@ -53,7 +50,7 @@ async def test_every_kind_is_listed_and_discovered(api: InProcessTransport, kind
 
 @pytest.mark.parametrize(
     ("kind", "code"),
-    [(ROLE, 201), (CLUSTER_ROLE, 201), (LIMIT_RANGE, 201), (RUNTIME_CLASS, 201), (SECRET, 404), (SERVICE, 201)],
+    [(ROLE, 201), (CLUSTER_ROLE, 201), (SECRET, 404), (SERVICE, 201)],
     ids=lambda it: getattr(it, "resource", it),
 )
 async def test_some_kinds_are_created_by_a_put(api: InProcessTransport, kind: Kind, code: int) -> None:
@@ -79,26 +76,8 @@ async def test_a_generation_counts_what_a_kind_has_instead_of_a_spec(api: InProc
     assert [it["metadata"]["generation"] for it in (labelled, changed)] == [1, 2]
 
 
-async def test_a_priority_class_is_of_the_first_generation_for_ever(api: InProcessTransport) -> None:
-    await ask(api, "POST", CLASSES, samples.sample("scheduling.k8s.io/v1", "PriorityClass", "x", value=1))
-    _, changed = await merge(api, f"{CLASSES}/x", description="other")
-    assert changed["metadata"]["generation"] == 1
-
-
 async def test_secrets_are_selected_by_type(api: InProcessTransport) -> None:
     for name, kind in (("a", "example.com/a"), ("b", "")):
         await ask(api, "POST", SECRETS, samples.sample("v1", "Secret", name, type=kind))
     _, found = await ask(api, "GET", SECRETS, fieldSelector="type=Opaque")
     assert [it["metadata"]["name"] for it in found["items"]] == ["b"]
-
-
-async def test_a_deployment_counts_its_annotations_and_its_status_takes_no_labels(api: InProcessTransport) -> None:
-    """Annotations are copied to its ReplicaSets."""
-    await ask(api, "POST", "/apis/apps/v1/namespaces/shop/deployments", a_workload("Deployment", replicas=1))
-    path = "/apis/apps/v1/namespaces/shop/deployments/cart"
-    _, annotated = await merge(api, path, metadata={"annotations": {"a": "b"}})
-    _, labelled = await merge(api, path, metadata={"labels": {"a": "b"}})
-    _, told = await merge(api, f"{path}/status", metadata={"annotations": {"c": "d"}, "labels": {"c": "d"}})
-    assert [it["metadata"]["generation"] for it in (annotated, labelled, told)] == [2, 2, 2]
-    assert told["metadata"]["labels"] == {"a": "b"}
-    assert told["metadata"]["annotations"] == {"a": "b", "c": "d"}

@@ -8,7 +8,7 @@ import pytest
 
 from haulout_sandbox.apiserver import JsonObject, crd_openapi, crds, jsonpath, structural
 from haulout_sandbox.apiserver.crds import Served
-from haulout_sandbox.apiserver.tables import Column
+from haulout_sandbox.apiserver.printers import Column
 from support.definitions import (
     ALL,
     MACHINE_MAINTENANCE,

@@ -7,12 +7,11 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport
-from haulout_sandbox.apiserver.builtin_kinds import ALL, CUSTOM_RESOURCE_DEFINITION, SECRET
+from haulout_sandbox.apiserver.builtin_kinds import ALL, CUSTOM_RESOURCE_DEFINITION, DEPLOYMENT, SECRET
 from haulout_sandbox.apiserver.creation import quality
 from haulout_sandbox.apiserver.defaults import defaulted
 from haulout_sandbox.apiserver.kinds import EVENT, KINDS, NEW_EVENT, POD, JsonObject, Kind
 from haulout_sandbox.apiserver.pod_defaults import pull_policy
-from haulout_sandbox.apiserver.workload_kinds import DEPLOYMENT
 from support import samples
 from support.asking import ask, merge
 
@@ -179,16 +178,6 @@ async def test_sending_an_object_again_without_its_defaults_changes_nothing(
     code, again = await ask(api, "PUT", f"{DEPLOYMENTS}/d", deployment)
     assert (code, again) == (200, made)
     assert cluster.revision == int(made["metadata"]["resourceVersion"])
-
-
-async def test_a_daemon_set_counts_its_templates(api: InProcessTransport) -> None:
-    sets = "/apis/apps/v1/namespaces/shop/daemonsets"
-    plain = samples.sample("apps/v1", "DaemonSet", "d", spec={"selector": samples.APP, "template": samples.template()})
-    await ask(api, "POST", sets, plain)
-    _, same = await merge(api, f"{sets}/d", spec={"minReadySeconds": 3})
-    _, other = await merge(api, f"{sets}/d", spec={"template": {"metadata": {"labels": {"new": "label"}}}})
-    counted = [it["metadata"]["annotations"]["deprecated.daemonset.template.generation"] for it in (same, other)]
-    assert counted == ["1", "2"]
 
 
 async def test_a_server_without_defaulting_adds_nothing(clock: Clock) -> None:

@@ -6,11 +6,10 @@ import pytest
 
 from haulout.core.clock import Clock
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
-from haulout_sandbox.apiserver.builtin_kinds import REPLICATION_CONTROLLER
+from haulout_sandbox.apiserver.builtin_kinds import JOB
 from haulout_sandbox.apiserver.deletion import finalizers_after
 from haulout_sandbox.apiserver.kinds import CONFIG_MAP, EVENT
-from haulout_sandbox.apiserver.workload_kinds import JOB
-from support.asking import MAPS, PODS, a_map, a_pod, an_eviction, ask, merge, send
+from support.asking import MAPS, PODS, a_map, a_pod, an_eviction, ask, merge
 
 SHOP = "/api/v1/namespaces/shop"
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
@@ -35,10 +34,9 @@ def test_a_policy_becomes_a_finalizer(before: list[str], options: JsonObject, af
     assert finalizers_after(CONFIG_MAP, before, options) == after
 
 
-def test_jobs_and_replication_controllers_orphan_unless_told_otherwise() -> None:
-    for kind in (JOB, REPLICATION_CONTROLLER):
-        assert finalizers_after(kind, [], {}) == [ORPHAN]
-        assert finalizers_after(kind, [], {"propagationPolicy": "Background"}) == []
+def test_jobs_orphan_unless_told_otherwise() -> None:
+    assert finalizers_after(JOB, [], {}) == [ORPHAN]
+    assert finalizers_after(JOB, [], {"propagationPolicy": "Background"}) == []
 
 
 def test_nothing_belongs_to_an_event() -> None:
@@ -72,15 +70,6 @@ async def test_who_asked_in_the_old_way_is_told_that_it_takes_time(cluster: ApiS
     cluster.put(held)
     assert (await ask(api, "DELETE", f"{MAPS}/held", orphanDependents="false"))[0] == 202
     assert (await ask(api, "DELETE", f"{MAPS}/held", {"orphanDependents": True}))[0] == 200
-
-
-async def test_deleting_a_job_without_a_policy_warns(cluster: ApiServer, api: InProcessTransport) -> None:
-    cluster.put({"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j", "namespace": "shop"}})
-    path = "/apis/batch/v1/namespaces/shop/jobs/j"
-    answer = await send(api, "DELETE", path, dryRun="All")
-    assert "child pods are preserved by default" in answer.headers["warning"]
-    answer = await send(api, "DELETE", path, {"propagationPolicy": "Background"})
-    assert "warning" not in answer.headers
 
 
 async def test_with_a_body_the_query_says_nothing(cluster: ApiServer, api: InProcessTransport) -> None:

@@ -186,14 +186,14 @@ async def test_a_lease_that_lost_its_node_while_nobody_looked_goes_too(world: Wo
 
 async def test_every_built_in_kind_is_collected(world: World) -> None:
     a_map(world, "owner")
-    for api_version, kind in (("v1", "Secret"), ("v1", "Service"), ("discovery.k8s.io/v1", "EndpointSlice")):
+    for api_version, kind in (("v1", "Secret"), ("v1", "Service"), ("networking.k8s.io/v1", "NetworkPolicy")):
         world.cluster.put(owned_by_a_map(world, api_version, kind))
     async with world.running():
         await world.settle(1)
-        assert len(world.names("endpointslices")) == 1
+        assert len(world.names("networkpolicies")) == 1
         await world.delete(CONFIG_MAPS, "owner", propagation="Foreground")
         await world.settle(2)
-    assert [world.names(plural) for plural in ("configmaps", "secrets", "services", "endpointslices")] == [[]] * 4
+    assert [world.names(plural) for plural in ("configmaps", "secrets", "services", "networkpolicies")] == [[]] * 4
 
 
 async def test_an_owner_is_not_let_go_before_all_that_it_owns_is_known(world: World) -> None:

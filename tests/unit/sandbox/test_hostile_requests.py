@@ -12,9 +12,9 @@ from haulout.core.clock import Clock, RealClock
 from haulout.kube.transport import Request, Response
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport, User
 from haulout_sandbox.apiserver.bodies import DEEPEST
-from haulout_sandbox.apiserver.label_syntax import label_tests
 from haulout_sandbox.apiserver.paths import path_parts
 from haulout_sandbox.apiserver.protobuf import MAGIC, MEDIA_TYPE, Malformed, decode
+from haulout_sandbox.apiserver.selectors import label_tests
 from haulout_sandbox.apiserver.status import NotYet, Refused
 from support.asking import MAPS, MERGE_PATCH, a_map, a_node, a_pod, ask, send
 

@@ -8,12 +8,12 @@ import pytest
 
 from haulout.kube.transport import Request
 from haulout_sandbox.apiserver import ApiServer
+from haulout_sandbox.apiserver.builtin_kinds import ALL
 from haulout_sandbox.apiserver.kinds import KINDS, JsonObject, Kind
 from haulout_sandbox.apiserver.openapi import openapi
-from haulout_sandbox.apiserver.workload_kinds import WORKLOAD_KINDS
 from haulout_sandbox.event_loops.virtual import VirtualClock
 
-BUILT_IN = (*KINDS, *WORKLOAD_KINDS)
+BUILT_IN = (*KINDS, *ALL)
 THING = Kind(group="example.com", version="v1", plural="things", kind="Thing", custom=True)
 CORE = "io.k8s.api.core.v1"
 

@@ -10,7 +10,6 @@ from haulout_sandbox.apiserver.rbac import AUTHENTICATED, Policy, User
 from haulout_sandbox.apiserver.reviews import (
     ALLOW_ALL,
     answer,
-    local_subject_access_review,
     self_subject_access_review,
     self_subject_review,
     self_subject_rules_review,
@@ -41,7 +40,6 @@ POLICY = Policy(
         }
     ],
 )
-REASON = 'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "r" to User "eve"'
 
 
 def test_a_question_about_somebody_comes_back_with_the_answer() -> None:
@@ -51,7 +49,7 @@ def test_a_question_about_somebody_comes_back_with_the_answer() -> None:
         "apiVersion": "authorization.k8s.io/v1",
         "metadata": {},
         "spec": {"user": "eve", "resourceAttributes": LIST_PODS},
-        "status": {"allowed": True, "reason": REASON},
+        "status": {"allowed": True},
     }
     body["spec"] = {"user": "bob", "resourceAttributes": LIST_PODS}
     assert subject_access_review(body, authorizer=POLICY)["status"] == {"allowed": False}
@@ -60,21 +58,8 @@ def test_a_question_about_somebody_comes_back_with_the_answer() -> None:
 def test_a_question_about_oneself_is_about_the_caller_whatever_it_says() -> None:
     body = {"spec": {"user": "bob", "nonResourceAttributes": {"path": "/logs/a", "verb": "get"}}}
     answered = self_subject_access_review(body, EVE, authorizer=POLICY)
-    assert answered["status"] == {"allowed": True, "reason": REASON}
+    assert answered["status"] == {"allowed": True}
     assert "user" not in answered["spec"]
-
-
-def test_a_question_about_a_namespace_is_answered_there_only() -> None:
-    body = {"spec": {"user": "eve", "resourceAttributes": LIST_PODS}}
-    answered = local_subject_access_review(body, authorizer=POLICY, namespace="shop")
-    assert (answered["metadata"], answered["status"]["allowed"]) == ({"namespace": "shop"}, True)
-    with pytest.raises(Refused, match=r'resourceAttributes.namespace: Invalid value: "shop": must match'):
-        local_subject_access_review(body, authorizer=POLICY, namespace="bank")
-    with pytest.raises(Refused, match="the namespace of the provided object does not match"):
-        local_subject_access_review({**body, "metadata": {"namespace": "shop"}}, authorizer=POLICY, namespace="bank")
-    path = {"spec": {"user": "eve", "nonResourceAttributes": {"path": "/"}}}
-    with pytest.raises(Refused, match="disallowed on this kind of request"):
-        local_subject_access_review(path, authorizer=POLICY, namespace="shop")
 
 
 @pytest.mark.parametrize(
@@ -82,16 +67,14 @@ def test_a_question_about_a_namespace_is_answered_there_only() -> None:
     [
         ({"spec": {"resourceAttributes": LIST_PODS}}, 422, "at least one of user or group must be specified"),
         ({"spec": {"user": "eve"}}, 422, "exactly one of nonResourceAttributes or resourceAttributes"),
-        ({}, 422, "exactly one of nonResourceAttributes or resourceAttributes"),
+        ({}, 422, "at least one of user or group must be specified"),
         (
             {"spec": {"user": "eve", "resourceAttributes": LIST_PODS, "nonResourceAttributes": {"path": "/a"}}},
             422,
-            'Invalid value: {"Path":"/a","Verb":""}: cannot be specified in combination with resourceAttributes',
+            "exactly one of nonResourceAttributes or resourceAttributes",
         ),
-        ({"metadata": {"name": "x"}, "spec": {"user": "e", "resourceAttributes": {}}}, 422, "must be empty"),
         ({"spec": {"user": 7}}, 400, "cannot be handled: spec: Expected `str`, got `int`"),
         ({"spec": [1]}, 400, "cannot be handled: spec"),
-        ({"metadata": "x", "spec": {"user": "e", "resourceAttributes": {}}}, 400, "metadata is not an object"),
     ],
 )
 def test_a_question_that_makes_no_sense_is_refused(body: JsonObject, code: int, words: str) -> None:
@@ -110,17 +93,6 @@ def test_one_may_ask_for_all_ones_rights_in_a_namespace() -> None:
     }
     with pytest.raises(Refused, match="no namespace on request"):
         self_subject_rules_review({"spec": {}}, EVE, authorizer=POLICY)
-
-
-def test_a_role_that_is_missing_makes_the_list_of_rights_tell_so() -> None:
-    binding = {
-        "metadata": {"name": "b"},
-        "roleRef": {"kind": "ClusterRole", "name": "lost"},
-        "subjects": [{"kind": "User", "name": "eve"}],
-    }
-    policy = Policy(cluster_role_bindings=[binding])
-    status = self_subject_rules_review({"spec": {"namespace": "shop"}}, EVE, authorizer=policy)["status"]
-    assert status["evaluationError"] == 'clusterrole.rbac.authorization.k8s.io "lost" not found'
 
 
 def test_without_authorization_everything_is_allowed() -> None:
@@ -193,17 +165,16 @@ def test_a_token_ends_when_it_said_with_a_minute_for_clocks_that_differ() -> Non
 
 def test_a_token_for_others_is_refused() -> None:
     token = a_token(audiences=["other", "third"])
-    words = f'token audiences ["other" "third"] is invalid for the target audiences ["{ISSUER}"]'
-    assert reviewed(token)["error"] == f"[invalid bearer token, {words}]"
+    assert reviewed(token)["error"] == "[invalid bearer token, the token is not meant for these audiences]"
     assert reviewed(token, audiences=["third", "fourth"])["audiences"] == ["third"]
 
 
 def test_a_token_ends_with_its_account() -> None:
     gone = Tokens(secret=b"s", find_account=lambda *_: None)
-    assert reviewed(a_token(), tokens=gone)["error"] == '[invalid bearer token, serviceaccounts "robot" not found]'
+    words = "[invalid bearer token, its service account is gone]"
+    assert reviewed(a_token(), tokens=gone)["error"] == words
     again = Tokens(secret=b"s", find_account=lambda *_: {"metadata": {"uid": "u-2"}})
-    words = "service account UID (u-2) does not match claim (u-1)"
-    assert reviewed(a_token(), tokens=again)["error"] == f"[invalid bearer token, {words}]"
+    assert reviewed(a_token(), tokens=again)["error"] == words
 
 
 @pytest.mark.parametrize("token", ["nonsense", "a.b.c", "..", "ä.ö.ü", ""])
@@ -225,11 +196,7 @@ def test_a_token_signed_by_another_sandbox_is_refused() -> None:
     ("body", "code", "words"),
     [
         ({"spec": {"expirationSeconds": 599}}, 422, "599: may not specify a duration less than 10 minutes"),
-        ({"spec": {"expirationSeconds": 2**32 + 1}}, 422, "may not specify a duration larger than 2^32 seconds"),
         ({"spec": {"expirationSeconds": "long"}}, 400, "Expected `int`, got `str`"),
-        ({"metadata": {"name": "other"}}, 422, "must match the service account name if specified"),
-        ({"metadata": {"namespace": "other"}}, 400, "does not match the namespace sent on the request"),
-        ({"metadata": {"uid": "u-2"}}, 409, "the UID in the token request (u-2) does not match the UID of"),
     ],
 )
 def test_a_token_request_that_makes_no_sense_is_refused(body: JsonObject, code: int, words: str) -> None:
@@ -243,7 +210,6 @@ def test_a_token_request_that_makes_no_sense_is_refused(body: JsonObject, code: 
     ("plural", "spec", "kind"),
     [
         ("subjectaccessreviews", {"user": "eve", "resourceAttributes": LIST_PODS}, "SubjectAccessReview"),
-        ("localsubjectaccessreviews", {"user": "eve", "resourceAttributes": LIST_PODS}, "LocalSubjectAccessReview"),
         ("selfsubjectaccessreviews", {"resourceAttributes": LIST_PODS}, "SelfSubjectAccessReview"),
         ("selfsubjectrulesreviews", {"namespace": "shop"}, "SelfSubjectRulesReview"),
         ("selfsubjectreviews", {}, "SelfSubjectReview"),
@@ -251,7 +217,7 @@ def test_a_token_request_that_makes_no_sense_is_refused(body: JsonObject, code: 
     ],
 )
 def test_each_review_is_answered_at_its_place(plural: str, spec: JsonObject, kind: str) -> None:
-    answered = answer(plural, {"spec": spec}, caller=EVE, authorizer=POLICY, tokens=TOKENS, now=NOW, namespace="shop")
+    answered = answer(plural, {"spec": spec}, caller=EVE, authorizer=POLICY, tokens=TOKENS, now=NOW)
     assert answered is not None
     assert answered["kind"] == kind
 

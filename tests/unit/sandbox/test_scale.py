@@ -15,7 +15,6 @@ from support.definitions import INTEGER, STRING, a_definition, an_object
 
 DEPLOYMENTS = "/apis/apps/v1/namespaces/shop/deployments"
 SCALE = f"{DEPLOYMENTS}/cart/scale"
-APPLY = "application/apply-patch+yaml"
 CUSTOM = Kind(
     group="example.com",
     version="v1",
@@ -82,19 +81,6 @@ async def test_a_scale_that_means_something_else_or_nothing_is_refused(
     assert (await ask(api, "PUT", SCALE, body))[0] == status
     _, found = await ask(api, "GET", f"{DEPLOYMENTS}/cart")
     assert found == deployment
-
-
-@pytest.mark.usefixtures("deployment")
-async def test_who_applies_a_scale_owns_the_number_in_the_object(api: InProcessTransport) -> None:
-    await ask(api, "PATCH", SCALE, a_scale(3), kind=APPLY, fieldManager="hpa", force="true")
-    status, refused = await ask(api, "PATCH", SCALE, a_scale(4), kind=APPLY, fieldManager="other")
-    assert status == 409
-    assert 'conflict with "hpa" with subresource "scale": .spec.replicas' in refused["message"]
-    _, found = await ask(api, "GET", f"{DEPLOYMENTS}/cart")
-    owners = {(it["manager"], it["apiVersion"], it["subresource"]) for it in found["metadata"]["managedFields"]}
-    assert ("hpa", "apps/v1", "scale") in owners
-    status, _ = await ask(api, "PATCH", SCALE, a_scale(4), kind=APPLY, fieldManager="other", force="true")
-    assert status == 200
 
 
 async def test_a_kind_without_replicas_has_no_scale(api: InProcessTransport) -> None:

@@ -63,17 +63,6 @@ def test_types_that_contain_themselves_can_be_followed_as_deep_as_one_likes() ->
     assert below(schema, "properties", "a", "properties", "b", "properties", "c").name == schema.name
 
 
-def test_an_empty_object_is_as_go_prints_it() -> None:
-    deployment = shape_of("apps/v1", "Deployment")
-
-    assert deployment
-    assert deployment.zero() == {
-        "metadata": {},
-        "spec": {"selector": None, "strategy": {}, "template": {"metadata": {}, "spec": {"containers": None}}},
-        "status": {},
-    }
-
-
 def test_a_custom_resource_has_metadata_whatever_its_schema_says() -> None:
     shape = from_schema({"type": "object"})
 

@@ -16,7 +16,7 @@ from dataclasses import replace
 from haulout_sandbox.apiserver.builtin_kinds import CUSTOM_RESOURCE_DEFINITION
 from haulout_sandbox.apiserver.changes import Change
 from haulout_sandbox.apiserver.creation import Others, carry_over, plug_in
-from haulout_sandbox.apiserver.kinds import NAMESPACE, POD, JsonObject, Kind, without_nulls
+from haulout_sandbox.apiserver.kinds import NAMESPACE, POD, JsonObject, Kind
 from haulout_sandbox.apiserver.policies import Policies
 from haulout_sandbox.apiserver.store import Store
 from haulout_sandbox.apiserver.targets import Asks, Target
@@ -63,8 +63,9 @@ class Admission:
 
         def complete(obj: JsonObject) -> JsonObject:
             obj = default(obj)
-            if old is None and "status" in target.kind.blank:
-                obj["status"] = without_nulls(target.kind.blank["status"]) | obj.get("status", {})
+            if old is None and target.kind.has_status and not target.kind.custom:
+                first = target.kind.initial_status or {}  # whose phase comes later
+                obj["status"] = {name: it for name, it in first.items() if name != "phase"} | obj.get("status", {})
             if self._others is not None and old is None:
                 plug_in(target.kind, obj, self._others)
             elif self._others is not None and old is not None and target.kind is POD and not target.subresource:

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from haulout.kube.transport import Request
-from haulout_sandbox.apiserver.apply import manager_of
 from haulout_sandbox.apiserver.decoding import Gate
 from haulout_sandbox.apiserver.rbac import User
 from haulout_sandbox.apiserver.selectors import Selection, selection
@@ -22,12 +21,6 @@ class Call:
     attempt: int  # how often the server has already said NotYet
     as_of: int | None  # a stale server: the revision its reads show
     gate: Gate  # what the server reads of an object that others do not know
-
-    @property
-    def manager(self) -> str:
-        """Return who is said to write."""
-        agents = (value for name, value in self.request.headers if name.lower() == "user-agent")
-        return manager_of(self.query.get("fieldManager", ""), next(agents, self.target.who))
 
     @property
     def selection(self) -> Selection:

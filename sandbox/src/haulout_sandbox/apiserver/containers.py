@@ -1,8 +1,7 @@
 """What people ask of the containers of a pod: their logs, and to get into them. In the sandbox they run nothing.
 
 So a log tells what is known of the container: when it started and how it ended. Whoever wants to execute something, to
-attach, or to forward a port is told why that cannot be. What a request is checked for, and the words, are those of
-`pkg/registry/core/pod` and of the kubelet in Kubernetes 1.36.
+attach, or to forward a port is told why that cannot be.
 """
 
 from collections.abc import Mapping
@@ -10,8 +9,9 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 from haulout.kube.transport import Response
-from haulout_sandbox.apiserver import fields, status
+from haulout_sandbox.apiserver import options, status
 from haulout_sandbox.apiserver.kinds import JsonObject
+from haulout_sandbox.apiserver.paths import is_true
 from haulout_sandbox.apiserver.writes import timestamp
 
 LOG = "log"
@@ -22,8 +22,6 @@ _SECTIONS = (
     ("containers", "containerStatuses"),
     ("ephemeralContainers", "ephemeralContainerStatuses"),
 )
-_TRUE = ("1", "true")
-_LEAST = {"tailLines": 0, "limitBytes": 1, "sinceSeconds": 1}
 
 
 class Line(NamedTuple):
@@ -55,39 +53,19 @@ def about_containers(
 
 
 def _log(pod: JsonObject, query: Mapping[str, str], now: datetime) -> Response:
-    limits = _limits(pod["metadata"]["name"], query)
     container = _container(pod, query)
     if not pod["spec"].get("nodeName"):
         return Response(204, {}, b"")
-    lines = _story(pod, container, previous=query.get("previous") in _TRUE)
+    lines = _story(pod, container, previous=is_true(query, "previous"))
     since = query.get("sinceTime", "")
-    if "sinceSeconds" in limits:
-        since = timestamp(now - timedelta(seconds=limits["sinceSeconds"]))
-    if since:
-        lines = [line for line in lines if line.at >= since]
-    if "tailLines" in limits:
-        lines = lines[max(len(lines) - limits["tailLines"], 0) :]
-    shown = [f"{line.at} {line.text}" if query.get("timestamps") in _TRUE else line.text for line in lines]
+    if seconds := options.number(query, "sinceSeconds"):
+        since = timestamp(now - timedelta(seconds=seconds))
+    lines = [line for line in lines if line.at >= since]
+    if "tailLines" in query:
+        lines = lines[max(len(lines) - options.number(query, "tailLines"), 0) :]
+    shown = [f"{line.at} {line.text}" if is_true(query, "timestamps") else line.text for line in lines]
     text = "".join(f"{line}\n" for line in shown).encode()
-    return Response(200, {"content-type": "text/plain"}, text[: limits.get("limitBytes")])
-
-
-def _limits(name: str, query: Mapping[str, str]) -> dict[str, int]:
-    limits: dict[str, int] = {}
-    causes = []
-    for field, least in _LEAST.items():
-        text = query.get(field)
-        if not text:
-            continue
-        if not text.lstrip("-").isdecimal():
-            raise status.bad_request(f'strconv.ParseInt: parsing "{text}": invalid syntax')
-        limits[field] = int(text)
-        if limits[field] < least:
-            rule = "must be greater than 0" if least else "must be greater than or equal to 0"
-            causes.append(fields.invalid(field, limits[field], rule))
-    if causes:
-        raise status.invalid("", "PodLogOptions", name, causes)
-    return limits
+    return Response(200, {"content-type": "text/plain"}, text[: options.number(query, "limitBytes") or None])
 
 
 def _container(pod: JsonObject, query: Mapping[str, str]) -> str:

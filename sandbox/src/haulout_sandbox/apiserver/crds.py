@@ -19,12 +19,12 @@ from functools import cached_property
 from itertools import takewhile
 from typing import Any
 
-from haulout_sandbox.apiserver import conforms, crd_problems, jsonpath, structural
+from haulout_sandbox.apiserver import crd_problems, jsonpath, structural
 from haulout_sandbox.apiserver.kinds import JsonObject, Kind, Rules, ScalePaths
+from haulout_sandbox.apiserver.printers import Column
 from haulout_sandbox.apiserver.schema import Schema
-from haulout_sandbox.apiserver.shapes import Shape, from_schema, shape_of
+from haulout_sandbox.apiserver.shapes import Shape, from_schema, misfit, shape_of
 from haulout_sandbox.apiserver.status import bad_request
-from haulout_sandbox.apiserver.tables import Column
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"  # the finalizer that keeps a definition until it has no objects
 problems = crd_problems.problems
@@ -65,19 +65,9 @@ class Served:
 def check_types(crd: JsonObject) -> None:
     """Refuse what has values of the wrong types: the rest of the server takes it for a definition from here on."""
     shape = shape_of("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-    if shape and (wrong := conforms.problems(_declared(crd, shape), shape)):
+    if shape and (path := misfit(crd, shape)):
         kind = "CustomResourceDefinition"
-        raise bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {wrong}')
-
-
-def _declared(value: Any, shape: Shape | None) -> Any:
-    """Return `value` without the fields that its type does not have."""
-    if isinstance(value, dict) and shape is not None and shape.kind == "object":
-        known = ((name, item, shape.field(name)) for name, item in value.items())
-        return {name: _declared(item, below) for name, item, below in known if below is not None}
-    if isinstance(value, list) and shape is not None and shape.kind == "list":
-        return [_declared(item, shape.items) for item in value]
-    return value
+        raise bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {path}: wrong type')
 
 
 def defaulted(crd: JsonObject) -> JsonObject:

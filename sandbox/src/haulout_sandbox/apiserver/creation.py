@@ -14,7 +14,6 @@ from ipaddress import IPv4Network
 from haulout.core.quantity import Quantity, parse
 from haulout_sandbox.apiserver import status
 from haulout_sandbox.apiserver.kinds import JsonObject, Kind
-from haulout_sandbox.apiserver.patches import same_json
 from haulout_sandbox.apiserver.pod_defaults import each, inside, section
 
 Others = Callable[[str], Iterable[JsonObject]]
@@ -26,7 +25,6 @@ _UNREACHABLE = "node.kubernetes.io/unreachable"
 _PATIENCE_SECONDS = 300
 _SYSTEM_PRIORITIES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 _SERVICE_NETWORK = IPv4Network("10.96.0.0/16")
-_TEMPLATE_GENERATION = "deprecated.daemonset.template.generation"
 _TOPOLOGY = ("topology.kubernetes.io/region", "topology.kubernetes.io/zone")
 _QOS_RESOURCES = ("cpu", "memory")
 
@@ -43,14 +41,8 @@ def prepare(kind: Kind, obj: JsonObject, others: Others) -> None:
             spec["finalizers"] = [*(it for it in spec.get("finalizers") or () if it != "kubernetes"), "kubernetes"]
         case "", "Service":
             _service(section(obj, "spec"), others)
-        case "", "LimitRange" if not obj["metadata"].get("name"):
-            obj["metadata"]["name"] = obj["metadata"]["uid"]  # it alone need not have a name
         case "batch", "Job":
             _job(obj)
-        case "apps", "DaemonSet":
-            section(obj["metadata"], "annotations").setdefault(_TEMPLATE_GENERATION, "1")
-        case "scheduling.k8s.io", "PriorityClass":
-            obj["metadata"]["generation"] = 1  # it never counts on
 
 
 def plug_in(kind: Kind, obj: JsonObject, others: Others) -> None:
@@ -71,7 +63,6 @@ def carry_over(kind: Kind, new: JsonObject, old: JsonObject) -> None:
         case "", "Pod":
             _keep_absent(spec, before, "priority", "preemptionPolicy")
             _tolerate(spec)
-            _make_grace_positive(spec)
         case "", "Namespace":
             section(new, "spec")["finalizers"] = before.get("finalizers")
         case "", "Service" if spec.get("type") != "ExternalName":
@@ -79,8 +70,6 @@ def carry_over(kind: Kind, new: JsonObject, old: JsonObject) -> None:
             _keep_absent(spec, before, "ipFamilyPolicy")
             if spec.get("clusterIP") != before.get("clusterIP") and spec.get("clusterIPs") == before.get("clusterIPs"):
                 spec["clusterIPs"] = [spec["clusterIP"], *(spec.get("clusterIPs") or [])[1:]]
-        case "apps", "DaemonSet":
-            _count_templates(new, old)
 
 
 def _keep(new: JsonObject, old: JsonObject, *names: str) -> None:
@@ -99,7 +88,6 @@ def _pod(kind: Kind, pod: JsonObject, others: Others) -> None:
     if _MIRROR not in inside(pod["metadata"], "annotations") and not spec.get("serviceAccountName"):
         spec["serviceAccountName"] = spec["serviceAccount"] = "default"
     _tolerate(spec)
-    _make_grace_positive(spec)
     if node := spec.get("nodeName"):
         found = next((it for it in others("nodes") if it["metadata"]["name"] == node), None)
         section(pod["metadata"], "labels").update(topology(found))
@@ -146,11 +134,6 @@ def _prioritise(kind: Kind, pod: JsonObject, spec: JsonObject, others: Others) -
             )
             raise _forbidden(kind, pod, why)
         spec[field] = value
-
-
-def _make_grace_positive(spec: JsonObject) -> None:
-    if spec.get("terminationGracePeriodSeconds", 0) < 0:
-        spec["terminationGracePeriodSeconds"] = 1
 
 
 def _forbidden(kind: Kind, obj: JsonObject, why: str) -> status.Refused:
@@ -241,10 +224,3 @@ def _job(job: JsonObject) -> None:
         meta["labels"] = dict(labels)
     chosen = section(section(spec, "selector"), "matchLabels")
     chosen.setdefault("batch.kubernetes.io/controller-uid", meta["uid"])
-
-
-def _count_templates(new: JsonObject, old: JsonObject) -> None:
-    before = inside(old, "metadata", "annotations").get(_TEMPLATE_GENERATION, "0")
-    changed = not same_json(inside(new, "spec").get("template"), inside(old, "spec").get("template"))
-    count = int(before) + changed if before.isdecimal() else 1
-    section(new["metadata"], "annotations")[_TEMPLATE_GENERATION] = str(count)

@@ -43,8 +43,3 @@ def received(sent: JsonObject, version: CustomVersion, *, query: Mapping[str, st
     complain(version.now.kind, unknown, query, warnings)
     drop_repeated_owners(obj["metadata"])
     return obj
-
-
-def applied(result: JsonObject, version: CustomVersion) -> JsonObject:
-    """Return what an applied configuration made of an object; that it has no unknown fields was seen before."""
-    return received(result, version, query={"fieldValidation": "Ignore"}, warnings=[])

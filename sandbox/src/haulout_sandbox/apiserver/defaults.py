@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable
 
 from haulout_sandbox.apiserver import crds
-from haulout_sandbox.apiserver.kinds import NODE, JsonObject, Kind
+from haulout_sandbox.apiserver.kinds import JsonObject, Kind
 from haulout_sandbox.apiserver.pod_defaults import (
     canonical,
     each,
@@ -24,24 +24,20 @@ from haulout_sandbox.apiserver.pod_defaults import (
     set_template,
 )
 
-_NODE_INFO = tuple(NODE.blank["status"]["nodeInfo"])
+_NODE_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
 _RBAC = "rbac.authorization.k8s.io"
 _MOST_FAILURES = 2**31 - 1
-_SCALE_UP: JsonObject = {
-    "stabilizationWindowSeconds": 0,
-    "selectPolicy": "Max",
-    "policies": [
-        {"type": "Pods", "value": 4, "periodSeconds": 15},
-        {"type": "Percent", "value": 100, "periodSeconds": 15},
-    ],
-}
-_SCALE_DOWN: JsonObject = {
-    "selectPolicy": "Max",
-    "policies": [{"type": "Percent", "value": 100, "periodSeconds": 15}],
-}
-_USUAL_METRICS: list[JsonObject] = [
-    {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Utilization", "averageUtilization": 80}}}
-]
 
 
 def defaulted(kind: Kind, obj: JsonObject) -> JsonObject:
@@ -91,19 +87,6 @@ def _node(obj: JsonObject) -> None:
     info = section(status, "nodeInfo")
     for name in _NODE_INFO:
         info.setdefault(name, "")
-
-
-def _replication_controller(obj: JsonObject) -> None:
-    spec = section(obj, "spec")
-    fill(spec, replicas=1)
-    if isinstance(spec.get("template"), dict):
-        set_template(spec)
-        labels, meta = inside(spec, "template", "metadata", "labels"), inside(obj, "metadata")
-        if labels and not meta.get("labels"):
-            meta["labels"] = dict(labels)
-        if labels and not spec.get("selector"):
-            spec["selector"] = dict(labels)
-    spec["selector"] = spec.get("selector") or {}
 
 
 def _deployment(obj: JsonObject) -> None:
@@ -207,19 +190,6 @@ def _service(obj: JsonObject) -> None:
                 fill(ingress, ipMode="VIP")
 
 
-def _endpoints(obj: JsonObject) -> None:
-    for subset in each(obj, "subsets"):
-        for port in each(subset, "ports"):
-            fill(port, protocol="TCP")
-
-
-def _endpoint_slice(obj: JsonObject) -> None:
-    for endpoint in each(obj, "endpoints"):
-        section(endpoint, "conditions")
-    for port in each(obj, "ports"):
-        fill(port, name="", protocol="TCP")
-
-
 def _secret(obj: JsonObject) -> None:
     fill(obj, type="Opaque")
     if plain := inside(obj, "stringData"):
@@ -243,21 +213,6 @@ def _volume(obj: JsonObject) -> None:
     fill(section(obj, "status"), phase="Pending")
 
 
-def _limit_range(obj: JsonObject) -> None:
-    for limit in each(section(obj, "spec"), "limits"):
-        if limit.get("type") == "Container":
-            usual = inside(limit, "max") | inside(limit, "default")
-            asked = inside(limit, "min") | usual | inside(limit, "defaultRequest")
-            limit |= {name: values for name, values in (("default", usual), ("defaultRequest", asked)) if values}
-        for name in ("max", "min", "default", "defaultRequest", "maxLimitRequestRatio"):
-            canonical(inside(limit, name))
-
-
-def _quota(obj: JsonObject) -> None:
-    for path in (("spec", "hard"), ("status", "hard"), ("status", "used")):
-        canonical(inside(obj, *path))
-
-
 def _binding(obj: JsonObject) -> None:
     fill(section(obj, "roleRef"), apiGroup=_RBAC)
     for subject in each(obj, "subjects"):
@@ -272,20 +227,6 @@ def _priority_class(obj: JsonObject) -> None:
 
 def _storage_class(obj: JsonObject) -> None:
     fill_absent(obj, reclaimPolicy="Delete", volumeBindingMode="Immediate")
-
-
-def _driver(obj: JsonObject) -> None:
-    spec = section(obj, "spec")
-    fill(
-        spec,
-        attachRequired=True,
-        podInfoOnMount=False,
-        storageCapacity=False,
-        fsGroupPolicy="ReadWriteOnceWithFSType",
-        requiresRepublish=False,
-        seLinuxMount=False,
-    )
-    spec["volumeLifecycleModes"] = spec.get("volumeLifecycleModes") or ["Persistent"]
 
 
 def _validating_webhooks(obj: JsonObject) -> None:
@@ -338,21 +279,6 @@ def _network_policy(obj: JsonObject) -> None:
             fill(port, protocol="TCP")
 
 
-def _ingress_class(obj: JsonObject) -> None:
-    if parameters := inside(obj, "spec", "parameters"):
-        fill(parameters, scope="Cluster")
-
-
-def _autoscaler(obj: JsonObject) -> None:
-    spec = section(obj, "spec")
-    fill(spec, minReplicas=1)
-    if not spec.get("metrics"):
-        spec["metrics"] = copy.deepcopy(_USUAL_METRICS)
-    if isinstance(behavior := spec.get("behavior"), dict):
-        fill(section(behavior, "scaleUp"), **copy.deepcopy(_SCALE_UP))
-        fill(section(behavior, "scaleDown"), **copy.deepcopy(_SCALE_DOWN))
-
-
 def _definition(obj: JsonObject) -> None:
     if inside(obj, "spec"):
         obj |= crds.defaulted(obj)
@@ -360,17 +286,12 @@ def _definition(obj: JsonObject) -> None:
 
 _DEFAULTS: dict[tuple[str, str], Callable[[JsonObject], None]] = {
     ("", "Pod"): set_pod,
-    ("", "PodTemplate"): set_template,
     ("", "Node"): _node,
     ("", "Namespace"): _namespace,
-    ("", "ReplicationController"): _replication_controller,
     ("", "Service"): _service,
-    ("", "Endpoints"): _endpoints,
     ("", "Secret"): _secret,
     ("", "PersistentVolume"): _volume,
     ("", "PersistentVolumeClaim"): _claim,
-    ("", "LimitRange"): _limit_range,
-    ("", "ResourceQuota"): _quota,
     ("apps", "Deployment"): _deployment,
     ("apps", "ReplicaSet"): _replica_set,
     ("apps", "StatefulSet"): _stateful_set,
@@ -381,16 +302,12 @@ _DEFAULTS: dict[tuple[str, str], Callable[[JsonObject], None]] = {
     (_RBAC, "ClusterRoleBinding"): _binding,
     ("scheduling.k8s.io", "PriorityClass"): _priority_class,
     ("storage.k8s.io", "StorageClass"): _storage_class,
-    ("storage.k8s.io", "CSIDriver"): _driver,
     ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
     ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): _validating_webhooks,
     ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): _mutating_webhooks,
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): _policy,
     ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): _policy_binding,
-    ("discovery.k8s.io", "EndpointSlice"): _endpoint_slice,
     ("networking.k8s.io", "NetworkPolicy"): _network_policy,
-    ("networking.k8s.io", "IngressClass"): _ingress_class,
-    ("autoscaling", "HorizontalPodAutoscaler"): _autoscaler,
 }
 _STATUS_DEFAULTS = _DEFAULTS.keys() - {
     ("", "Pod"),

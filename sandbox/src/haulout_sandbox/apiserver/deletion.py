@@ -14,11 +14,6 @@ from haulout_sandbox.apiserver.kinds import JsonObject, Kind
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"
 
-_PODS_STAY = (
-    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or "
-    "set propagationPolicy=Orphan to suppress this warning"
-)
-
 
 def is_dry(options: JsonObject) -> bool:
     """Tell whether nothing is to be changed."""
@@ -40,9 +35,3 @@ def finalizers_after(kind: Kind, finalizers: Sequence[str], options: JsonObject)
         return list(finalizers)
     others = [name for name in finalizers if name not in (ORPHAN, FOREGROUND)]
     return [*others, wanted] if wanted else others
-
-
-def warnings_about(kind: Kind, options: JsonObject) -> list[str]:
-    """Return what the server warns about."""
-    told = options.get("propagationPolicy") is not None or options.get("orphanDependents") is not None
-    return [_PODS_STAY] if kind.kind == "Job" and not told else []

@@ -23,18 +23,6 @@ JsonObject = dict[str, Any]
 _EVENTS_LAST = timedelta(hours=1)
 _REFERENCE = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _META_FIELDS = ("metadata.name", "metadata.namespace")
-_NODE_INFO = (
-    "machineID",
-    "systemUUID",
-    "bootID",
-    "kernelVersion",
-    "osImage",
-    "containerRuntimeVersion",
-    "kubeletVersion",
-    "kubeProxyVersion",
-    "operatingSystem",
-    "architecture",
-)
 
 
 class Rules(Protocol):
@@ -99,8 +87,6 @@ class Kind:
     scale: ScalePaths | None = None  # has the subresource
     initial_status: JsonObject | None = None  # replaces what a POST sends; None keeps that
     counts_generations: bool = False
-    generation_counts: tuple[str, ...] = ()  # parts of the metadata, besides the content
-    status_keeps: tuple[str, ...] = ()  # parts of the metadata that a write to /status does not change
     put_creates: bool = False
     put_needs_version: bool = False
     graceful: bool = False  # deletion leaves time to terminate
@@ -112,7 +98,6 @@ class Kind:
     field_defaults: JsonObject = field(default_factory=dict)
     sections: tuple[str, ...] = ()  # always present in an answer, if only as {}
     sparse: tuple[str, ...] = ()  # sections that never show an empty value ("": the object itself)
-    blank: JsonObject = field(default_factory=dict)  # what an object without content shows, as in a bookmark
     stored_as: str = field(init=False)  # what the store knows it by, whatever the version
 
     def __post_init__(self) -> None:
@@ -236,13 +221,11 @@ POD = Kind(
     has_status=True,
     initial_status={"phase": "Pending"},
     counts_generations=True,
-    status_keeps=("ownerReferences",),
     graceful=True,
     delete_answers_object=True,
     fields=(*_META_FIELDS, "spec.nodeName", "spec.schedulerName", "spec.serviceAccountName", "status.phase"),
     sections=("spec", "status"),
     sparse=("status",),
-    blank={"spec": {"containers": None}, "status": {}},
 )
 NODE = Kind(
     group="",
@@ -256,10 +239,6 @@ NODE = Kind(
     field_defaults={"spec.unschedulable": False},
     sections=("spec", "status"),
     sparse=("spec", "status"),
-    blank={
-        "spec": {},
-        "status": {"daemonEndpoints": {"kubeletEndpoint": {"Port": 0}}, "nodeInfo": dict.fromkeys(_NODE_INFO, "")},
-    },
 )
 NAMESPACE = Kind(
     group="",
@@ -274,7 +253,6 @@ NAMESPACE = Kind(
     fields=("metadata.name", "status.phase"),
     sections=("spec", "status"),
     sparse=("spec", "status"),
-    blank={"spec": {}, "status": {}},
 )
 CONFIG_MAP = Kind(group="", version="v1", plural="configmaps", kind="ConfigMap", short_names=("cm",), sparse=("",))
 EVENT = Kind(
@@ -292,7 +270,6 @@ EVENT = Kind(
         "source",
         "type",
     ),
-    blank=event_versions.OLD_BLANK,
     collected=False,
     lifetime=_EVENTS_LAST,
     storage=Storage("events", shown=event_versions.old_shown, stored=event_versions.old_stored),
@@ -311,7 +288,6 @@ NEW_EVENT = Kind(
         "reportingController",
         "type",
     ),
-    blank=event_versions.NEW_BLANK,
     collected=False,
     lifetime=_EVENTS_LAST,
     storage=Storage("events", shown=event_versions.new_shown, stored=event_versions.new_stored),
@@ -324,7 +300,6 @@ LEASE = Kind(
     put_creates=True,
     put_needs_version=True,
     sections=("spec",),
-    blank={"spec": {}},
 )
 DISRUPTION_BUDGET = Kind(
     group="policy",
@@ -338,9 +313,5 @@ DISRUPTION_BUDGET = Kind(
     put_needs_version=True,
     sections=("spec", "status"),
     sparse=("status",),
-    blank={
-        "spec": {},
-        "status": {"disruptionsAllowed": 0, "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0},
-    },
 )
 KINDS = (POD, NODE, NAMESPACE, CONFIG_MAP, EVENT, NEW_EVENT, LEASE, DISRUPTION_BUDGET)

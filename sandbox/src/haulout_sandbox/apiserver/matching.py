@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from haulout_sandbox.apiserver.admission_cel import Expression, ExpressionError, Scope
 from haulout_sandbox.apiserver.changes import Change
 from haulout_sandbox.apiserver.kinds import NAMESPACE, JsonObject, Kind
-from haulout_sandbox.apiserver.label_syntax import Labels
-from haulout_sandbox.apiserver.selectors import structured
+from haulout_sandbox.apiserver.selectors import Labels, structured
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -38,17 +38,12 @@ def check_open(find: Find, kind: Kind, namespace: str, name: str) -> None:
     raise status.Refused(status.failure(403, "Forbidden", said, details))
 
 
-def check_deletion(namespace: JsonObject, options: JsonObject) -> None:
-    """Refuse to delete another namespace than the one that is meant, and those that must stay."""
-    meta, wanted = namespace["metadata"], options.get("preconditions") or {}
-    for field, word in (("uid", "UID"), ("resourceVersion", "ResourceVersion")):
-        if wanted.get(field) is not None and wanted[field] != meta[field]:
-            found = f"{word} in object meta: {meta[field]}"
-            why = f"Precondition failed: {word} in precondition: {wanted[field]}, {found}"
-            raise status.conflict(NAMESPACE, meta["name"], why)
-    if meta["name"] in _IMMORTAL:
-        said = f'namespaces "{meta["name"]}" is forbidden: this namespace may not be deleted'
-        raise status.Refused(status.failure(403, "Forbidden", said, {"name": meta["name"], "kind": NAMESPACE.plural}))
+def check_deletion(namespace: JsonObject) -> None:
+    """Refuse to delete the namespaces that must stay."""
+    name = namespace["metadata"]["name"]
+    if name in _IMMORTAL:
+        said = f'namespaces "{name}" is forbidden: this namespace may not be deleted'
+        raise status.Refused(status.failure(403, "Forbidden", said, {"name": name, "kind": NAMESPACE.plural}))
 
 
 def terminating(namespace: JsonObject, options: JsonObject, *, now: str) -> JsonObject | None:

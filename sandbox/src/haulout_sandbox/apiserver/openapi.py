@@ -11,17 +11,22 @@ lists by their keys, whether it takes a strategic merge patch.
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from importlib import resources
 
 import msgspec
 
+from haulout.kube.transport import Response
 from haulout_sandbox.apiserver.apply import APPLY_PATCH
 from haulout_sandbox.apiserver.kinds import JsonObject, Kind
 from haulout_sandbox.apiserver.patches import JSON_PATCH, MERGE_PATCH
 from haulout_sandbox.apiserver.scale import SCALE
-from haulout_sandbox.apiserver.shapes import Term
+from haulout_sandbox.apiserver.shapes import Term, facts
+from haulout_sandbox.apiserver.status import JSON, answer
 from haulout_sandbox.apiserver.strategic import STRATEGIC_MERGE_PATCH
 
+OPENAPI_V2 = "/openapi/v2"
+
+_V2_PROTOBUF = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+_TITLE = "Kubernetes"
 _ROOT = "/openapi/v3"
 _ANYTHING: JsonObject = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 _SCALARS: Mapping[str, JsonObject] = {
@@ -91,14 +96,14 @@ def _built_in(kinds: tuple[Kind, ...]) -> JsonObject:
     schemas: JsonObject = {}
     paths: JsonObject = {}
     for kind in kinds:
-        shape = "" if kind.custom else _facts().kinds.get(f"{kind.api_version} {kind.kind}", "")
+        shape = "" if kind.custom else facts().kinds.get(f"{kind.api_version} {kind.kind}", "")
         own = _name(shape or f"{kind.group}.{kind.version}.{kind.kind}")
         schemas |= type_schemas(shape) if shape else {own: _ANYTHING}
         schemas[own] = schemas[own] | {"x-kubernetes-group-version-kind": [_gvk(kind)]}
         paths |= _paths(kind, own)
         if kind.scale:
             schemas |= type_schemas(_SCALE)
-    info = {"title": "Kubernetes", "version": "1.36"}
+    info = {"title": _TITLE, "version": "1.36"}
     return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
 
 
@@ -109,7 +114,7 @@ def type_schemas(shape: str) -> JsonObject:
     while waiting:
         each = waiting.pop()
         if _name(each) not in schemas:
-            term = _facts().types[each]
+            term = facts().types[each]
             schemas[_name(each)] = _schema(term)
             for name in _FRACTIONS.get(each, ()):
                 schemas[_name(each)]["properties"][name] = {"type": "number"}
@@ -207,11 +212,22 @@ def _takes_parameters(document: JsonObject) -> JsonObject:
     return document | {"paths": paths}
 
 
-class _Facts(msgspec.Struct):
-    kinds: dict[str, str]
-    types: dict[str, Term]
+# OpenAPI v2
 
 
-@functools.cache
-def _facts() -> _Facts:
-    return msgspec.json.decode(resources.files(__package__).joinpath("shapes.json").read_bytes(), type=_Facts)
+def openapi_v2(version: str, *, accept: str) -> Response:
+    """Return an empty document of OpenAPI v2, in the form that is asked for.
+
+    kubectl leaves validation to the server for all but a `kind: List`, of which it looks at each item with this
+    document first, and skips what that does not know. It knows nothing here: items are validated when they are sent.
+    """
+    if "protobuf" not in accept:
+        told = {"title": _TITLE, "version": version}
+        return answer(200, {"swagger": "2.0", "info": told, "paths": {}, "definitions": {}}, content_type=JSON)
+    info = _protobuf_field(1, _TITLE.encode()) + _protobuf_field(2, version.encode())
+    return Response(200, {"content-type": _V2_PROTOBUF}, _protobuf_field(1, b"2.0") + _protobuf_field(2, info))
+
+
+def _protobuf_field(number: int, content: bytes) -> bytes:
+    """Return a text or message of less than 128 bytes."""
+    return bytes((number << 3 | 2, len(content))) + content

@@ -1,29 +1,22 @@
-"""Who may do what: roles and bindings, evaluated as the real server does.
+"""Who may do what: roles and bindings of RBAC.
 
     policy = Policy(roles=…, cluster_roles=…, role_bindings=…, cluster_role_bindings=…)
-    decision = policy.decide(request_attributes(User("eve"), "GET", "/api/v1/nodes"))
-    if not decision.allowed:
-        raise Refused(forbidden(attributes, decision.reason))
+    attributes = request_attributes(User("eve"), "GET", "/api/v1/nodes")
+    if not policy.allows(attributes):
+        raise Refused(forbidden(attributes))
 
 A `Policy` is an immutable index of the objects as they were; whoever keeps the store makes a new one when one of them
 changed. Bindings are found by user and group, and rules are sets, so a check costs microseconds however many roles
-there are. The rules are those of `plugin/pkg/auth/authorizer/rbac` and `pkg/registry/rbac/validation`: nothing denies,
-an unknown role is passed over (and named if nothing else allows), `system:masters` may do everything.
-
-The one difference: the real server tries bindings in no order. Here it is that of the lists, cluster-wide ones first,
-so the reason of a decision is always the same one of those that are true.
+there are. Nothing denies, an unknown role is passed over, `system:masters` may do everything.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import Any
 from urllib.parse import unquote
 
 from haulout_sandbox.apiserver.kinds import JsonObject
 from haulout_sandbox.apiserver.names import segment_problem, subdomain_problems
 from haulout_sandbox.apiserver.paths import is_true
-from haulout_sandbox.apiserver.selectors import structured
 from haulout_sandbox.apiserver.status import failure
 
 GROUP = "rbac.authorization.k8s.io"
@@ -33,6 +26,7 @@ UNAUTHENTICATED = "system:unauthenticated"
 ANONYMOUS = "system:anonymous"
 
 _ACCOUNT = "system:serviceaccount:"
+_Key = tuple[str, str, str]
 _REMEMBERED = 4096  # combinations of user, groups and namespace
 
 
@@ -62,31 +56,6 @@ class Attributes:
     is_resource: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """The answer; the reason names the binding that allows, or what could not be looked up."""
-
-    allowed: bool
-    reason: str = ""
-
-
-def allowed(
-    attributes: Attributes,
-    roles: Iterable[JsonObject] = (),
-    cluster_roles: Iterable[JsonObject] = (),
-    role_bindings: Iterable[JsonObject] = (),
-    cluster_role_bindings: Iterable[JsonObject] = (),
-) -> Decision:
-    """Answer one question. Whoever has many makes a `Policy`."""
-    policy = Policy(
-        roles=roles,
-        cluster_roles=cluster_roles,
-        role_bindings=role_bindings,
-        cluster_role_bindings=cluster_role_bindings,
-    )
-    return policy.decide(attributes)
-
-
 def account_user(namespace: str, name: str, *, uid: str = "", extra: Mapping[str, Sequence[str]] | None = None) -> User:
     """Return a service account as the user that it is."""
     groups = ("system:serviceaccounts", f"system:serviceaccounts:{namespace}", AUTHENTICATED)
@@ -112,71 +81,51 @@ class Policy:
         role_bindings: Iterable[JsonObject] = (),
         cluster_role_bindings: Iterable[JsonObject] = (),
     ) -> None:
-        self._rules: dict[tuple[str, str, str], tuple[_Rule, ...]] = {}  # by kind, namespace, name
-        for role in (*roles, *aggregated(cluster_roles)):
+        self._rules: dict[_Key, tuple[_Rule, ...]] = {}  # by kind, namespace, name
+        for role in (*roles, *cluster_roles):
             meta = role["metadata"]
             namespace = meta.get("namespace", "")
             kind = "Role" if namespace else "ClusterRole"
             self._rules[kind, namespace, meta["name"]] = tuple(_Rule(it) for it in role.get("rules") or ())
-        self._bound: dict[tuple[str, str, str], list[_Bound]] = {}  # by namespace, "User" or "Group", name
-        for order, binding in enumerate((*cluster_role_bindings, *role_bindings)):
-            self._bind(order, binding)
-        self._remembered: dict[tuple[str, tuple[str, ...], str], tuple[_Bound, ...]] = {}
+        self._bound: dict[_Key, list[_Key]] = {}  # roles by namespace, "User" or "Group", name
+        for binding in (*cluster_role_bindings, *role_bindings):
+            self._bind(binding)
+        self._remembered: dict[tuple[str, tuple[str, ...], str], tuple[_Rule, ...]] = {}
 
-    def decide(self, attributes: Attributes) -> Decision:
-        """Tell whether it is allowed, and why."""
+    def allows(self, attributes: Attributes) -> bool:
+        """Tell whether it is allowed."""
         if MASTERS in attributes.groups:
-            return Decision(True)
-        problems: dict[str, None] = {}
-        for bound in self._bindings_of(attributes.user, attributes.groups, attributes.namespace):
-            rules = self._rules.get(bound.role)
-            if rules is None:
-                problems[bound.problem] = None
-            elif any(rule.allows(attributes) for rule in rules):
-                return Decision(True, f"RBAC: allowed by {bound.source}")
-        return Decision(False, f"RBAC: {_aggregate(list(problems))}" if problems else "")
+            return True
+        rules = self._rules_of(attributes.user, attributes.groups, attributes.namespace)
+        return any(rule.allows(attributes) for rule in rules)
 
-    def rules_for(self, user: str, groups: Sequence[str], namespace: str) -> tuple[list[JsonObject], str]:
-        """Return all rules that apply to a user in a namespace, and what could not be looked up."""
-        rules: list[JsonObject] = []
-        problems: dict[str, None] = {}
-        for bound in self._bindings_of(user, tuple(groups), namespace):
-            found = self._rules.get(bound.role)
-            if found is None:
-                problems[bound.problem] = None
-            rules += [rule.raw for rule in found or ()]
-        return rules, _aggregate(list(problems))
+    def rules_for(self, user: str, groups: Sequence[str], namespace: str) -> list[JsonObject]:
+        """Return all rules that apply to a user in a namespace."""
+        return [rule.raw for rule in self._rules_of(user, tuple(groups), namespace)]
 
-    def role_rules(self, reference: Mapping[str, Any], namespace: str) -> list[JsonObject] | None:
-        """Return the rules of the role that a binding in `namespace` refers to; None if there is no such role."""
-        found = self._rules.get(_role_key(reference, namespace))
-        return None if found is None else [rule.raw for rule in found]
-
-    def _bind(self, order: int, binding: JsonObject) -> None:
-        namespace = binding["metadata"].get("namespace", "")
-        for position, subject in enumerate(binding.get("subjects") or ()):
+    def _bind(self, binding: JsonObject) -> None:
+        namespace, reference = binding["metadata"].get("namespace", ""), binding["roleRef"]
+        role = reference["kind"], namespace if reference["kind"] == "Role" else "", reference["name"]
+        for subject in binding.get("subjects") or ():
             kind, name = subject["kind"], subject["name"]
             if kind == "ServiceAccount":
                 home = subject.get("namespace") or namespace
                 kind, name = ("User", f"{_ACCOUNT}{home}:{name}") if home else ("", "")
             if kind in ("User", "Group"):
-                self._bound.setdefault((namespace, kind, name), []).append(_Bound(order, position, binding))
+                self._bound.setdefault((namespace, kind, name), []).append(role)
 
-    def _bindings_of(self, user: str, groups: tuple[str, ...], namespace: str) -> "tuple[_Bound, ...]":
+    def _rules_of(self, user: str, groups: tuple[str, ...], namespace: str) -> "tuple[_Rule, ...]":
         key = (user, groups, namespace)
         if (known := self._remembered.get(key)) is not None:
             return known
-        first: dict[int, _Bound] = {}  # of each binding the first subject that applies
         subjects = [("User", user), *(("Group", group) for group in groups)]
-        for where in dict.fromkeys(("", namespace)):
-            for subject in subjects:
-                for bound in self._bound.get((where, *subject), ()):
-                    known_bound = first.setdefault(bound.order, bound)
-                    if bound.position < known_bound.position:
-                        first[bound.order] = bound
+        where = dict.fromkeys(("", namespace))
+        roles = dict.fromkeys(
+            role for it in where for subject in subjects for role in self._bound.get((it, *subject), ())
+        )
         if len(self._remembered) >= _REMEMBERED:
             self._remembered.clear()
-        found = self._remembered[key] = tuple(first[order] for order in sorted(first))
+        found = self._remembered[key] = tuple(rule for role in roles for rule in self._rules.get(role, ()))
         return found
 
 
@@ -212,73 +161,6 @@ class _Rule:
             return asked.resource in self._resources
         combined = (f"{asked.resource}/{asked.subresource}", f"*/{asked.subresource}")
         return not self._resources.isdisjoint(combined)
-
-
-@dataclass(frozen=True, eq=False)
-class _Bound:
-    """A subject of a binding."""
-
-    order: int
-    position: int
-    binding: JsonObject
-
-    @cached_property
-    def role(self) -> tuple[str, str, str]:
-        return _role_key(self.binding["roleRef"], self.binding["metadata"].get("namespace", ""))
-
-    @property
-    def problem(self) -> str:
-        kind, _, name = self.role
-        if kind not in ("Role", "ClusterRole"):
-            return f'unsupported role reference kind: "{kind}"'
-        return f'{kind.lower()}.{GROUP} "{name}" not found'
-
-    @cached_property
-    def source(self) -> str:
-        meta, role, subject = self.binding["metadata"], self.binding["roleRef"], self.binding["subjects"][self.position]
-        namespace = meta.get("namespace", "")
-        bound = f'RoleBinding "{meta["name"]}/{namespace}"' if namespace else f'ClusterRoleBinding "{meta["name"]}"'
-        who = subject["name"]
-        if subject["kind"] == "ServiceAccount":
-            who += f"/{subject.get('namespace') or namespace}"
-        return f'{bound} of {role["kind"]} "{role["name"]}" to {subject["kind"]} "{who}"'
-
-
-def _role_key(reference: Mapping[str, Any], namespace: str) -> tuple[str, str, str]:
-    return reference["kind"], namespace if reference["kind"] == "Role" else "", reference["name"]
-
-
-def _aggregate(problems: Sequence[str]) -> str:
-    return problems[0] if len(problems) == 1 else f"[{', '.join(problems)}]" if problems else ""
-
-
-def aggregated(cluster_roles: Iterable[JsonObject]) -> list[JsonObject]:
-    """Return the cluster roles with the rules that their aggregation rules gather, as the controller would write them.
-
-    Roles that gather may be gathered in turn (admin, edit, view), hence the rounds until nothing changes.
-    """
-    roles = {role["metadata"]["name"]: role for role in cluster_roles}
-    for _ in roles:
-        new = {name: _gathered(role, roles) for name, role in roles.items()}
-        if new == roles:
-            break
-        roles = new
-    return list(roles.values())
-
-
-def _gathered(role: JsonObject, roles: Mapping[str, JsonObject]) -> JsonObject:
-    if role.get("aggregationRule") is None:
-        return role
-    rules: list[JsonObject] = []
-    for selector in role["aggregationRule"].get("clusterRoleSelectors") or ():
-        chosen = structured(selector)
-        for name, other in sorted(roles.items()):
-            if name == role["metadata"]["name"] or not chosen(other["metadata"].get("labels") or {}):
-                continue
-            for rule in other.get("rules") or ():
-                if rule not in rules:
-                    rules.append(rule)
-    return role | {"rules": rules}
 
 
 # What a request is about, and how it is refused
@@ -335,21 +217,15 @@ def _selected_name(field_selector: str) -> str:
     return ""
 
 
-def forbidden(attributes: Attributes, reason: str = "") -> JsonObject:
+def forbidden(attributes: Attributes) -> JsonObject:
     """Return the Status that refuses a request."""
     who = f'User "{attributes.user}" cannot {attributes.verb}'
     if not attributes.is_resource:
-        return refusal("", "", "", _because(f'{who} path "{attributes.path}"', reason))
+        return refusal("", "", "", f'{who} path "{attributes.path}"')
     full = attributes.resource + (f"/{attributes.subresource}" if attributes.subresource else "")
     where = f'in the namespace "{attributes.namespace}"' if attributes.namespace else "at the cluster scope"
     said = f'{who} resource "{full}" in API group "{attributes.group}" {where}'
-    return refusal(attributes.group, attributes.resource, attributes.name, _because(said, reason))
-
-
-def _because(message: str, reason: str) -> str:
-    for plain, escaped in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):  # answers must not look like HTML
-        message = message.replace(plain, escaped)
-    return f"{message}: {reason}" if reason else message
+    return refusal(attributes.group, attributes.resource, attributes.name, said)
 
 
 def refusal(group: str, resource: str, name: str, why: str) -> JsonObject:

@@ -1,7 +1,8 @@
 """The roles and bindings that every cluster has from the start, as far as people and operators meet them.
 
-They are those of Kubernetes 1.36 (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`); the roles of the control plane's
-own controllers, of kubelets and of certificate approval are left out. admin, edit and view gather their rules.
+They follow Kubernetes 1.36 (`plugin/pkg/auth/authorizer/rbac/bootstrappolicy`) for the kinds that are served here. The
+roles of the control plane's own controllers, of kubelets and of certificate approval are left out. `edit` has the rules
+of `view` and `admin` those of `edit`; there is no aggregation of other roles.
 """
 
 import uuid
@@ -10,98 +11,55 @@ from datetime import datetime
 
 from haulout_sandbox.apiserver.builtin_kinds import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
 from haulout_sandbox.apiserver.kinds import JsonObject, Kind
-from haulout_sandbox.apiserver.rbac import AUTHENTICATED, GROUP, MASTERS, UNAUTHENTICATED, aggregated
+from haulout_sandbox.apiserver.rbac import AUTHENTICATED, GROUP, MASTERS, UNAUTHENTICATED
 
 _API_VERSION = f"{GROUP}/v1"
-_AGGREGATE = f"{GROUP}/aggregate-to-"
 _ANNOTATIONS = {"rbac.authorization.kubernetes.io/autoupdate": "true"}
 _LABELS = {"kubernetes.io/bootstrapping": "rbac-defaults"}
 
 _READ = "get list watch"
 _WRITE = "create delete deletecollection patch update"
-_ALL = "create delete deletecollection get list patch update watch"
+_WORKLOADS = "daemonsets deployments deployments/scale replicasets replicasets/scale statefulsets statefulsets/scale"
 
 _VIEW = [
     (
         _READ,
         "",
         (
-            "configmaps endpoints persistentvolumeclaims persistentvolumeclaims/status pods replicationcontrollers "
-            "replicationcontrollers/scale serviceaccounts services services/status"
+            "configmaps endpoints limitranges namespaces persistentvolumeclaims persistentvolumeclaims/status pods "
+            "pods/log pods/status resourcequotas serviceaccounts services services/status"
         ),
     ),
-    (
-        _READ,
-        "",
-        (
-            "bindings limitranges namespaces/status pods/log pods/status replicationcontrollers/status resourcequotas "
-            "resourcequotas/status"
-        ),
-    ),
-    (_READ, "", "namespaces"),
     (_READ, " events.k8s.io", "events"),
     (_READ, "discovery.k8s.io", "endpointslices"),
     (
         _READ,
         "apps",
         (
-            "controllerrevisions daemonsets daemonsets/status deployments deployments/scale deployments/status "
-            "replicasets replicasets/scale replicasets/status statefulsets statefulsets/scale statefulsets/status"
+            f"controllerrevisions {_WORKLOADS} daemonsets/status deployments/status replicasets/status "
+            "statefulsets/status"
         ),
     ),
     (_READ, "autoscaling", "horizontalpodautoscalers horizontalpodautoscalers/status"),
     (_READ, "batch", "cronjobs cronjobs/status jobs jobs/status"),
-    (
-        _READ,
-        "extensions",
-        (
-            "daemonsets daemonsets/status deployments deployments/scale deployments/status ingresses ingresses/status "
-            "networkpolicies replicasets replicasets/scale replicasets/status replicationcontrollers/scale"
-        ),
-    ),
     (_READ, "policy", "poddisruptionbudgets poddisruptionbudgets/status"),
     (_READ, "networking.k8s.io", "ingresses ingresses/status networkpolicies"),
-    (_READ, "resource.k8s.io", "resourceclaims resourceclaims/status resourceclaimtemplates"),
 ]
 _EDIT = [
-    (_READ, "", "pods/attach pods/exec pods/portforward pods/proxy secrets services/proxy"),
+    (_READ, "", "pods/attach pods/exec pods/portforward secrets"),
     ("impersonate", "", "serviceaccounts"),
-    (_WRITE, "", "pods pods/attach pods/exec pods/portforward pods/proxy"),
-    ("create", "", "pods/eviction"),
-    (
-        _WRITE,
-        "",
-        (
-            "configmaps persistentvolumeclaims replicationcontrollers replicationcontrollers/scale secrets "
-            "serviceaccounts services services/proxy"
-        ),
-    ),
-    ("create", "", "serviceaccounts/token"),
+    (_WRITE, "", "pods pods/attach pods/exec pods/portforward"),
+    ("create", "", "pods/eviction serviceaccounts/token"),
+    (_WRITE, "", "configmaps persistentvolumeclaims secrets serviceaccounts services"),
     (_WRITE, " events.k8s.io", "events"),
-    (
-        _WRITE,
-        "apps",
-        (
-            "daemonsets deployments deployments/rollback deployments/scale replicasets replicasets/scale statefulsets "
-            "statefulsets/scale"
-        ),
-    ),
+    (_WRITE, "apps", _WORKLOADS),
     (_WRITE, "autoscaling", "horizontalpodautoscalers"),
     (_WRITE, "batch", "cronjobs jobs"),
-    (
-        _WRITE,
-        "extensions",
-        (
-            "daemonsets deployments deployments/rollback deployments/scale ingresses networkpolicies replicasets "
-            "replicasets/scale replicationcontrollers/scale"
-        ),
-    ),
     (_WRITE, "policy", "poddisruptionbudgets"),
     (_WRITE, "networking.k8s.io", "ingresses networkpolicies"),
-    (_ALL, "coordination.k8s.io", "leases"),
-    (_WRITE, "resource.k8s.io", "resourceclaims resourceclaimtemplates"),
+    (f"{_READ} {_WRITE}", "coordination.k8s.io", "leases"),
 ]
-_ADMIN = [("create", "authorization.k8s.io", "localsubjectaccessreviews"), (_ALL, GROUP, "rolebindings roles")]
+_ADMIN = [(f"{_READ} {_WRITE}", GROUP, "rolebindings roles")]
 _BASIC = [
     ("create", "authorization.k8s.io", "selfsubjectaccessreviews selfsubjectrulesreviews"),
     ("create", "authentication.k8s.io", "selfsubjectreviews"),
@@ -112,7 +70,7 @@ _DELEGATOR = [
 ]
 _PUBLIC = "/healthz /livez /readyz /version /version/"
 _DISCOVERY = "/api /api/* /apis /apis/* /healthz /livez /openapi /openapi/* /readyz /version /version/"
-_MONITORING = "/flagz /healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/* /statusz"
+_MONITORING = "/healthz /healthz/* /livez /livez/* /metrics /metrics/slis /readyz /readyz/*"
 
 
 def _rules(told: list[tuple[str, str, str]]) -> list[JsonObject]:
@@ -126,15 +84,9 @@ def _paths(verbs: str, urls: str) -> list[JsonObject]:
     return [{"verbs": verbs.split(), "nonResourceURLs": urls.split()}]
 
 
-def _role(name: str, rules: list[JsonObject], *, part_of: str = "") -> JsonObject:
-    labels = _LABELS | ({f"{_AGGREGATE}{part_of}": "true"} if part_of else {})
-    meta = {"name": name, "labels": labels, "annotations": dict(_ANNOTATIONS)}
+def _role(name: str, rules: list[JsonObject]) -> JsonObject:
+    meta = {"name": name, "labels": dict(_LABELS), "annotations": dict(_ANNOTATIONS)}
     return {"apiVersion": _API_VERSION, "kind": "ClusterRole", "metadata": meta, "rules": rules}
-
-
-def _gathering(name: str, *, part_of: str = "") -> JsonObject:
-    selector = {"matchLabels": {f"{_AGGREGATE}{name}": "true"}}
-    return _role(name, [], part_of=part_of) | {"aggregationRule": {"clusterRoleSelectors": [selector]}}
 
 
 def _binding(name: str, *groups: str) -> JsonObject:
@@ -148,20 +100,17 @@ def _binding(name: str, *groups: str) -> JsonObject:
 
 
 def default_cluster_roles() -> list[JsonObject]:
-    """Return the cluster roles, each call new ones; `rbac.aggregated` fills in what is gathered."""
+    """Return the cluster roles, each call new ones."""
     return [
-        _gathering("admin"),
+        _role("admin", _rules([*_ADMIN, *_EDIT, *_VIEW])),
         _role("cluster-admin", [*_rules([("*", "*", "*")]), *_paths("*", "*")]),
-        _gathering("edit", part_of="admin"),
-        _role("system:aggregate-to-admin", _rules(_ADMIN), part_of="admin"),
-        _role("system:aggregate-to-edit", _rules(_EDIT), part_of="edit"),
-        _role("system:aggregate-to-view", _rules(_VIEW), part_of="view"),
+        _role("edit", _rules([*_EDIT, *_VIEW])),
         _role("system:auth-delegator", _rules(_DELEGATOR)),
         _role("system:basic-user", _rules(_BASIC)),
         _role("system:discovery", _paths("get", _DISCOVERY)),
         _role("system:monitoring", [*_paths("get", _MONITORING), *_rules([("get", "", "nodes/metrics")])]),
         _role("system:public-info-viewer", _paths("get", _PUBLIC)),
-        _gathering("view", part_of="edit"),
+        _role("view", _rules(_VIEW)),
     ]
 
 
@@ -179,7 +128,7 @@ def default_cluster_role_bindings() -> list[JsonObject]:
 def bootstrap_objects(created: datetime) -> Iterator[tuple[Kind, JsonObject]]:
     """Yield all of them as a server has them in its store; a name has the same uid in every cluster."""
     for kind, objects in (
-        (CLUSTER_ROLE, aggregated(default_cluster_roles())),
+        (CLUSTER_ROLE, default_cluster_roles()),
         (CLUSTER_ROLE_BINDING, default_cluster_role_bindings()),
     ):
         for obj in objects:

@@ -13,13 +13,13 @@ from random import Random
 import msgspec
 
 from haulout.core.clock import Clock
-from haulout_sandbox.apiserver import fields, options, status
+from haulout_sandbox.apiserver import options, status
 from haulout_sandbox.apiserver.calls import Call
 from haulout_sandbox.apiserver.kinds import JsonObject
 from haulout_sandbox.apiserver.paths import is_true
-from haulout_sandbox.apiserver.showing import shown_events
 from haulout_sandbox.apiserver.status import NotYet, Refused, bad_request, warning_headers
 from haulout_sandbox.apiserver.store import Store
+from haulout_sandbox.apiserver.tables import shown_events
 from haulout_sandbox.apiserver.watch import Watch
 
 _FRESHNESS_WAIT = timedelta(seconds=3)
@@ -32,7 +32,6 @@ _TOO_OLD_CONTINUE = (
     "deleted between the time the first chunk was returned and now may show up in the list."
 )
 _CONTINUE_VERSION = "meta.k8s.io/v1"
-_DIGITS = re.compile(r"[0-9]+")
 _MOST_DIGITS = 19  # of a resource version
 _NOT_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
 
@@ -103,7 +102,7 @@ class Reader:
             if revision < self._store.compacted:
                 raise status.expired(_TOO_OLD_CONTINUE, go_on=_token(-1, start))
             return revision, start
-        wanted = _revision(version, lists=True)
+        wanted = _revision(version)
         self._wait_for(call, wanted)
         match = query.get("resourceVersionMatch", "")
         if match == "Exact" or (not match and wanted and options.number(query, "limit")):
@@ -148,18 +147,10 @@ class Reader:
     def _initial_events(self, call: Call) -> bool:
         query, asked = call.query, call.query.get("sendInitialEvents")
         match = query.get("resourceVersionMatch", "")
-        causes = []
-        if asked is not None and match != "NotOlderThan":
-            rule = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            causes.append(_forbidden("resourceVersionMatch", rule))
         if asked is not None and not self._watch_lists:
-            rule = "sendInitialEvents is forbidden for watch unless the WatchList feature gate is enabled"
-            causes.append(_forbidden("sendInitialEvents", rule))
-        if match and asked is None:
-            rule = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
-            causes.append(_forbidden("resourceVersionMatch", rule))
-        if causes:
-            raise status.invalid("meta.k8s.io", "ListOptions", "", causes)
+            raise _forbidden("sendInitialEvents", "forbidden for watch unless the WatchList feature gate is enabled")
+        if match != ("" if asked is None else "NotOlderThan"):
+            raise _forbidden("resourceVersionMatch", "sendInitialEvents requires NotOlderThan, and is required by it")
         if asked is None:
             return query.get("resourceVersion", "") in ("", "0")
         return is_true(query, "sendInitialEvents")
@@ -167,39 +158,24 @@ class Reader:
 
 def _check_list_options(query: Mapping[str, str]) -> None:
     match, version = query.get("resourceVersionMatch", ""), query.get("resourceVersion", "")
-    causes = []
     for name in ("limit", "timeoutSeconds"):
         options.number(query, name)
-    if match and not version:
-        rule = "resourceVersionMatch is forbidden unless resourceVersion is provided"
-        causes.append(_forbidden("resourceVersionMatch", rule))
-    if match and query.get("continue"):
-        causes.append(_forbidden("resourceVersionMatch", "resourceVersionMatch is forbidden when continue is provided"))
-    if match not in ("", "Exact", "NotOlderThan"):
-        causes.append(fields.not_supported("resourceVersionMatch", match, ("Exact", "NotOlderThan", "")))
+    if match not in ("", "Exact", "NotOlderThan") or (match and (not version or query.get("continue"))):
+        raise _forbidden("resourceVersionMatch", "needs a resourceVersion, no continue, and is Exact or NotOlderThan")
     if match == "Exact" and version == "0":
-        rule = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
-        causes.append(_forbidden("resourceVersionMatch", rule))
+        raise _forbidden("resourceVersionMatch", '"exact" is forbidden for resourceVersion "0"')
     if "sendInitialEvents" in query:
-        causes.append(_forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list"))
-    if causes:
-        raise status.invalid("meta.k8s.io", "ListOptions", "", causes)
+        raise _forbidden("sendInitialEvents", "sendInitialEvents is forbidden for list")
 
 
-def _forbidden(field: str, rule: str) -> JsonObject:
-    return status.field_error("FieldValueForbidden", field, f"Forbidden: {rule}")
+def _forbidden(field: str, rule: str) -> Refused:
+    cause = status.field_error("FieldValueForbidden", field, f"Forbidden: {rule}")
+    return status.invalid("meta.k8s.io", "ListOptions", "", [cause])
 
 
-def _revision(text: str, *, lists: bool = False) -> int:
-    problem = "" if not text or _DIGITS.fullmatch(text) else "invalid syntax"
-    if not problem and len(text) > _MOST_DIGITS:
-        problem = "value out of range"
-    if problem:
-        shown = fields.quoted(text)
-        said = f"resourceVersion: Invalid value: {shown}: strconv.ParseUint: parsing {shown}: {problem}"
-        if lists:
-            raise bad_request(f"invalid resource version: {said}")
-        raise Refused(status.failure(500, "", said))
+def _revision(text: str) -> int:
+    if text and not (text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS):
+        raise bad_request(f"invalid resource version: {text}")
     return int(text or 0)
 
 

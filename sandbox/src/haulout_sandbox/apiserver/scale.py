@@ -1,21 +1,16 @@
 """The scale subresource: how many replicas there should be and are, in the same words for every kind that has some.
 
 A kind says where its numbers lie (`Kind.scale`); a Scale is a view of the object, made when asked for. Writing one
-moves its number, and the resourceVersion it names, into the object, which is then updated as by anybody else.
-
-Follows `pkg/registry/apps/*/storage`, `apiextensions-apiserver/pkg/registry/customresource/etcd.go` and
-`apimachinery/pkg/util/managedfields/scalehandler.go` of Kubernetes 1.36. Managed fields are translated both ways, with
-their oddities: an applier through a Scale has no time.
+moves its number, and the resourceVersion it names, into the object, which is then updated as by anybody else. A Scale
+cannot be applied.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 from haulout_sandbox.apiserver import fields, status
-from haulout_sandbox.apiserver.apply import entry_order
-from haulout_sandbox.apiserver.fieldsets import Path, decoded, encoded
 from haulout_sandbox.apiserver.kinds import JsonObject, Kind, ScalePaths
-from haulout_sandbox.apiserver.printing import selector_text
+from haulout_sandbox.apiserver.printers import selector_text
 
 SCALE_SUBRESOURCE = "scale"
 SCALE = Kind(group="autoscaling", version="v1", plural="scales", kind="Scale", sections=("spec", "status"))
@@ -23,7 +18,6 @@ SCALE = Kind(group="autoscaling", version="v1", plural="scales", kind="Scale", s
 Change = Callable[[JsonObject], JsonObject]
 
 _SHOWN = ("name", "namespace", "uid", "resourceVersion", "creationTimestamp")
-_REPLICAS: Path = ("f:spec", "f:replicas")
 
 
 def scale_of(kind: Kind, obj: JsonObject) -> JsonObject:
@@ -40,18 +34,13 @@ def scale_of(kind: Kind, obj: JsonObject) -> JsonObject:
 def scaled(kind: Kind, obj: JsonObject, change: Change) -> JsonObject:
     """Return `obj` as it is after `change` of its Scale; refuses a Scale that makes no sense."""
     paths, meta = _paths(kind), obj["metadata"]
-    before = meta.get("managedFields") or []
-    seen = _view(paths, obj, _at(obj, paths.replicas))
-    if shown := _shown_owners(kind, before, paths):
-        seen["metadata"]["managedFields"] = shown
-    scale = change(seen)
+    scale = change(_view(paths, obj, _at(obj, paths.replicas)))
     _check(kind, meta["name"], scale, paths)
     # An absent number is zero, but not in a custom resource, which has been checked for it.
     new = _with(obj, paths.replicas.strip(".").split("."), (scale.get("spec") or {}).get("replicas", 0))
     meta = dict(meta)
     if version := scale["metadata"].get("resourceVersion"):
         meta["resourceVersion"] = version
-    meta["managedFields"] = _owners(kind, before, scale["metadata"].get("managedFields") or [], paths)
     return new | {"metadata": meta}
 
 
@@ -76,11 +65,8 @@ def _view(paths: ScalePaths, obj: JsonObject, wanted: int | None) -> JsonObject:
 
 
 def _selector(value: Any) -> str:
-    """Return a selector as text: a custom resource has it so, a ReplicationController as plain labels."""
-    if isinstance(value, str):
-        return value
-    plain = value and all(isinstance(each, str) for each in value.values())
-    return selector_text({"matchLabels": value} if plain else value)
+    """Return a selector as text: a custom resource has it so."""
+    return value if isinstance(value, str) else selector_text(value)
 
 
 def _check(kind: Kind, name: str, scale: JsonObject, paths: ScalePaths) -> None:
@@ -90,49 +76,6 @@ def _check(kind: Kind, name: str, scale: JsonObject, paths: ScalePaths) -> None:
     if wanted is not None and wanted < 0 and not kind.custom:
         cause = fields.invalid("spec.replicas", wanted, "must be greater than or equal to 0")
         raise status.invalid(SCALE.group, SCALE.kind, name, [cause])
-
-
-# Who owns the number
-
-
-def _shown_owners(kind: Kind, entries: Iterable[JsonObject], paths: ScalePaths) -> list[JsonObject]:
-    """Return the owners of the object's number as owners of its Scale's."""
-    number = _field(paths)
-    return [
-        entry | {"apiVersion": SCALE.api_version, "fieldsV1": encoded({_REPLICAS})}
-        for entry in entries
-        if entry.get("apiVersion") == kind.api_version and number in decoded(entry.get("fieldsV1", {}))
-    ]
-
-
-def _owners(
-    kind: Kind, before: Iterable[JsonObject], scale: Iterable[JsonObject], paths: ScalePaths
-) -> list[JsonObject]:
-    """Return the owners of the object's fields, given those of its Scale's."""
-    number = _field(paths)
-    left = {_identity(it): it for it in scale if _REPLICAS in decoded(it.get("fieldsV1", {}))}
-    entries: list[JsonObject] = []
-    times: dict[tuple[str, ...], JsonObject] = {}
-    for entry in before:
-        who, owned = _identity(entry), decoded(entry.get("fieldsV1", {}))
-        times[who] = {"time": entry["time"]} if "time" in entry else {}
-        if number not in owned or left.pop(who, None) is not None:
-            entries.append(entry)
-        elif owned - {number}:
-            entries.append(entry | {"fieldsV1": encoded(owned - {number})})
-    for who, entry in left.items():
-        moved = {name: value for name, value in entry.items() if name != "time"} | times.get(who, {})
-        entries.append(moved | {"apiVersion": kind.api_version, "fieldsV1": encoded({number})})
-    return sorted(entries, key=entry_order)
-
-
-def _identity(entry: JsonObject) -> tuple[str, ...]:
-    version = entry.get("apiVersion", "") if entry.get("operation") == "Update" else ""
-    return entry.get("manager", ""), entry.get("operation", ""), version, entry.get("subresource", "")
-
-
-def _field(paths: ScalePaths) -> Path:
-    return tuple(f"f:{name}" for name in paths.replicas.strip(".").split("."))
 
 
 # Paths that only name fields

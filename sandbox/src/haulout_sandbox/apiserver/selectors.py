@@ -1,21 +1,26 @@
-"""Label and field selectors of the sandbox's API server.
+"""Label and field selectors: as text, and the structured form of PodDisruptionBudgets.
 
-Labels: as text (`label_syntax`), and the structured form of PodDisruptionBudgets. Fields: equality on the fields the
-kind's row names.
+Fields: equality on the fields that the kind's row names.
 """
 
 import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from haulout_sandbox.apiserver.kinds import EVENT, NAMESPACE, NEW_EVENT, NODE, POD, JsonObject, Kind
-from haulout_sandbox.apiserver.label_syntax import Test, any_of, exists, label_tests
-from haulout_sandbox.apiserver.status import bad_request, quoted
+from haulout_sandbox.apiserver.kinds import EVENT, JsonObject, Kind
+from haulout_sandbox.apiserver.names import label_value_problems, qualified_problems
+from haulout_sandbox.apiserver.status import bad_request
 
-_TERM = re.compile(r"(?:\\.|[^,\\])+\\?|\\$", re.DOTALL)  # up to a comma that no backslash precedes
+Labels = Mapping[str, str]
+Test = Callable[[Labels], bool]
+
+_WORD = r"[^\s=!(),<>]+"
+_BETWEEN = re.compile(r",(?![^()]*\))")  # not inside of parentheses
+_REQUIREMENT = re.compile(
+    rf"\s*(?P<absent>!\s*)?(?P<key>{_WORD})"
+    rf"(?:\s*(?P<operator>==?|!=|<|>)\s*(?P<value>{_WORD})?|\s+(?P<set>in|notin)\s*\((?P<values>[^()=!<>]*)\))?\s*"
+)
 _FIELD = re.compile(r"(?P<field>.*?)(?P<operator>!=|==|=)(?P<value>.*)", re.DOTALL)
-_NOTHING = ("=", "==", "!=")
-_ESCAPED = re.compile(r"\\(.?)|([,=])", re.DOTALL)
-_WITH_OWN_FIELDS = (POD, NODE, NAMESPACE, EVENT, NEW_EVENT)  # their unknown fields are refused in other words
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,9 +53,7 @@ class Selection:
 def selection(kind: Kind, namespace: str, *, labels: str = "", fields: str = "") -> Selection:
     """Return what the selectors of a request select; refuses what the server would."""
     tests = label_tests(labels) if labels else ()
-    terms = tuple(
-        _field_term(kind, part, whole=fields) for part in sorted(_TERM.findall(fields)) if part not in _NOTHING
-    )
+    terms = tuple(_field_term(kind, term) for term in fields.split(",") if term)
     return Selection(kind=kind, namespace=namespace, labels=tests, fields=terms)
 
 
@@ -74,31 +77,59 @@ def _expression(it: JsonObject) -> Test:
             return lambda _: False
 
 
-def _field_term(kind: Kind, text: str, *, whole: str) -> tuple[str, bool, str]:
+def label_tests(text: str) -> tuple[Test, ...]:
+    """Return what labels must pass; refuses what is no selector."""
+    return tuple(_requirement(part, whole=text) for part in _BETWEEN.split(text)) if text.strip() else ()
+
+
+def _requirement(text: str, *, whole: str) -> Test:
+    found = _REQUIREMENT.fullmatch(text)
+    if not found or (found["absent"] and (found["operator"] or found["set"])):
+        raise bad_request(f"unable to parse label selector '{whole}' at '{text}'")
+    key, operator, value = found["key"], found["operator"] or found["set"], found["value"] or ""
+    values = [value] if found["set"] is None else [it.strip() for it in found["values"].split(",")]
+    if operator in ("<", ">"):
+        return _ordered(key, operator, value)
+    problems = qualified_problems(key) + [problem for it in values for problem in label_value_problems(it)]
+    if problems:
+        raise bad_request(f"unable to parse label selector '{whole}': {'; '.join(problems)}")
+    if operator is None:
+        return exists(key, wanted=not found["absent"])
+    return any_of(key, values, wanted=operator in ("=", "==", "in"))
+
+
+def _ordered(key: str, operator: str, bound: str) -> Test:
+    try:
+        limit = int(bound)
+    except ValueError:
+        raise bad_request(f"unable to parse label selector: {key}{operator} needs an integer") from None
+
+    def test(labels: Labels) -> bool:
+        value = labels.get(key, "")
+        if not value.lstrip("+-").isdecimal():
+            return False
+        return int(value) > limit if operator == ">" else int(value) < limit
+
+    return test
+
+
+def any_of(key: str, values: Sequence[str], *, wanted: bool) -> Test:
+    """Return the test that a label has one of the values, or, if not `wanted`, that it has none of them."""
+    return lambda labels: (key in labels and labels[key] in values) is wanted
+
+
+def exists(key: str, *, wanted: bool) -> Test:
+    """Return the test that there is such a label, or none."""
+    return lambda labels: (key in labels) is wanted
+
+
+def _field_term(kind: Kind, text: str) -> tuple[str, bool, str]:
     found = _FIELD.fullmatch(text)
     if not found:
-        raise bad_request(f"invalid selector: '{whole}'; can't understand '{text}'")
-    field, value = found["field"], _ESCAPED.sub(_unescaped, found["value"])
-    if field not in kind.fields:
-        raise bad_request(_unknown(kind, field))
-    return field, found["operator"] != "!=", value
-
-
-def _unknown(kind: Kind, field: str) -> str:
-    if kind in _WITH_OWN_FIELDS or kind.rules:
-        return f"field label not supported: {field}"
-    if kind.resource == "jobs.batch":
-        return f"field label {quoted(field)} not supported for Job"
-    return f'{quoted(field)} is not a known field selector: only "metadata.name", "metadata.namespace"'
-
-
-def _unescaped(found: re.Match[str]) -> str:
-    escaped, plain = found.groups()
-    if plain:
-        raise bad_request(f"invalid field selector: unescaped character in value: {ord(plain)}")
-    if not escaped or escaped not in "\\,=":
-        raise bad_request(f"invalid field selector: invalid escape sequence: {found[0]}")
-    return str(escaped)
+        raise bad_request(f"invalid field selector: can't understand '{text}'")
+    if found["field"] not in kind.fields:
+        raise bad_request(f"field label not supported: {found['field']}")
+    return found["field"], found["operator"] != "!=", found["value"]
 
 
 def _value(kind: Kind, obj: JsonObject, field: str) -> str:

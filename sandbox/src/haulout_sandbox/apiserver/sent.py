@@ -29,17 +29,30 @@ def body_of(call: Call, *, kind: str, expect: str | None = "") -> JsonObject:
     return fitting | {"metadata": dict(fitting.get("metadata") or {})}
 
 
-def object_of(call: Call) -> JsonObject:
+def object_of(call: Call, *, content_type: str = "") -> JsonObject:
     """Return the object to be stored, as far as its kind knows what it has."""
     request, kind, version = call.request, call.target.kind, version_of(call.target.kind)
     options.check_write(request)
-    sent = bodies.from_request(request.body or b"", request.content_type, api_version=kind.api_version, kind=kind.kind)
+    body, content_type = request.body or b"", content_type or request.content_type
+    sent = bodies.from_request(body, content_type, api_version=kind.api_version, kind=kind.kind)
     if version is not None:
         custom_requests.check_type(sent, kind)
         return custom_requests.received(sent, version, query=call.query, warnings=call.target.warnings)
     _check_type(sent, kind.api_version)
     obj = received(kind, sent, query=call.query, warnings=call.target.warnings, gate=call.gate)
     return obj | {"metadata": dict(obj.get("metadata") or {})}
+
+
+def applied_by(call: Call) -> JsonObject:
+    """Return the configuration to be applied, in JSON, and no part of the object that is not written here."""
+    kind, is_status = call.target.kind, call.target.subresource == "status"
+    applied = object_of(call, content_type=status.JSON)
+    applied |= {"apiVersion": kind.api_version, "kind": kind.kind}
+    if applied["metadata"].setdefault("name", call.target.name) != call.target.name:
+        raise bad_request(f"the name of the object does not match the name on the URL ({call.target.name})")
+    if kind.has_status and is_status:
+        return {name: applied[name] for name in ("apiVersion", "kind", "metadata", "status") if name in applied}
+    return {name: part for name, part in applied.items() if name != "status" or not kind.has_status}
 
 
 def _check_type(body: JsonObject, version: str | None) -> None:

@@ -14,9 +14,7 @@ from haulout.core.clock import Clock
 from haulout.kube.transport import Request, Response
 from haulout_sandbox.apiserver import (
     bodies,
-    custom_requests,
     lifecycle_kinds,
-    old_openapi,
     options,
     reviews,
     status,
@@ -30,7 +28,7 @@ from haulout_sandbox.apiserver.containers import about_containers, is_of_contain
 from haulout_sandbox.apiserver.custom_versions import shape_for, version_of
 from haulout_sandbox.apiserver.decoding import as_it_is
 from haulout_sandbox.apiserver.definitions import Definitions
-from haulout_sandbox.apiserver.deletion import is_dry, warnings_about
+from haulout_sandbox.apiserver.deletion import is_dry
 from haulout_sandbox.apiserver.discovery import AGGREGATED, VERSION, discovery
 from haulout_sandbox.apiserver.eviction import evict
 from haulout_sandbox.apiserver.gate import Gate
@@ -39,7 +37,7 @@ from haulout_sandbox.apiserver.lane import Lane
 from haulout_sandbox.apiserver.lease_renewals import LeaseRenewals
 from haulout_sandbox.apiserver.lifecycle_kinds import EVICTION_REQUEST_API
 from haulout_sandbox.apiserver.namespaces import FINALIZE, FIRST_NAMESPACES
-from haulout_sandbox.apiserver.openapi import openapi
+from haulout_sandbox.apiserver.openapi import OPENAPI_V2, openapi, openapi_v2
 from haulout_sandbox.apiserver.patches import MERGE_PATCH
 from haulout_sandbox.apiserver.paths import (
     check_name,
@@ -52,10 +50,19 @@ from haulout_sandbox.apiserver.rbac import User
 from haulout_sandbox.apiserver.rbac_defaults import bootstrap_objects
 from haulout_sandbox.apiserver.reads import Reader
 from haulout_sandbox.apiserver.scale import SCALE, SCALE_SUBRESOURCE, scale_of, scaled
-from haulout_sandbox.apiserver.sent import body_of, check_patch, content_type_of, object_of, patched_by, unsupported
-from haulout_sandbox.apiserver.showing import shown, shown_list
+from haulout_sandbox.apiserver.sent import (
+    applied_by,
+    body_of,
+    check_patch,
+    content_type_of,
+    object_of,
+    patched_by,
+    unsupported,
+)
+from haulout_sandbox.apiserver.shapes import DEDUCED
 from haulout_sandbox.apiserver.status import NotYet, Refused, answer, bad_request, warned
 from haulout_sandbox.apiserver.store import Store
+from haulout_sandbox.apiserver.tables import shown, shown_list
 from haulout_sandbox.apiserver.targets import Asks, Case, Target
 from haulout_sandbox.apiserver.tokens import Tokens, issue
 from haulout_sandbox.apiserver.watch import Watch
@@ -179,8 +186,8 @@ class Server:
         path = request.path.removesuffix("/")
         if path in ("/livez", "/readyz", "/healthz", "/livez/ping", "/readyz/ping", "/healthz/ping"):
             return Response(200, {"content-type": _TEXT}, b"ok")
-        if path == old_openapi.PATH and request.method == "GET":
-            return old_openapi.document(VERSION["gitVersion"], accept=request.accept)
+        if path == OPENAPI_V2 and request.method == "GET":
+            return openapi_v2(VERSION["gitVersion"], accept=request.accept)
         kinds = list(self.kinds)
         aggregated = "as=APIGroupDiscoveryList" in request.accept and path in ("/api", "/apis")
         found: JsonObject | None = VERSION if path == "/version" else None
@@ -194,15 +201,12 @@ class Server:
     def _review(self, request: Request, parts: list[str], user: User) -> Response | None:
         """Answer what is asked rather than stored: may I, who am I, whose is this token."""
         match parts:
-            case ["apis", group, "v1", plural] if (group, plural, False) in _REVIEWS:
-                namespace = ""
-            case ["apis", group, "v1", "namespaces", namespace, plural] if (group, plural, True) in _REVIEWS:
-                pass
+            case ["apis", group, "v1", plural] if (group, plural) in _REVIEWS:
+                kind = _REVIEWS[group, plural]
             case _:
                 return None
         if request.method != "POST":
             raise Refused(status.generic(405))
-        kind = _REVIEWS[group, plural, bool(namespace)]
         sent = bodies.from_request(
             request.body or b"", request.content_type, api_version=kind.api_version, kind=kind.kind
         )
@@ -213,7 +217,6 @@ class Server:
             authorizer=self.gate.authorizer,
             tokens=self.gate.tokens,
             now=self._clock.now(),
-            namespace=namespace,
         )
         return None if body is None else answer(201, body)
 
@@ -263,7 +266,7 @@ class Server:
             case "GET":
                 return answer(200, shown_list(call, self._reader.list(call), now=self._clock.now()))
             case "POST" if not everywhere:
-                return answer(201, self.writer.create(call.target, self._granted(call, object_of(call))))
+                return answer(201, self.writer.create(call.target, object_of(call)))
             case "DELETE" if not everywhere and kind is not NAMESPACE:
                 return self._delete_collection(call)
             case _:
@@ -284,9 +287,7 @@ class Server:
                 return answer(200, shown(call, self._reader.get(call), now=self._clock.now()))
             case "PUT":
                 self._check_may_create(call)
-                current = self._store.get(target.kind, target.key)
-                body = self._granted(call, object_of(call), old=current)
-                result, created = self.writer.put(target, body, manager=call.manager)
+                result, created = self.writer.put(target, object_of(call))
                 return answer(201 if created else 200, result)
             case "PATCH":
                 return self._patch(call)
@@ -309,7 +310,6 @@ class Server:
         deleted = self.writer.delete(replace(target, dry_run=is_dry(deletion)), deletion)
         # Only who asked in the old way not to orphan is told that it will take time.
         waits = deletion.get("orphanDependents") is False and self._store.get(target.kind, target.key) is not None
-        target.warnings.extend(warnings_about(target.kind, deletion))
         return answer(202 if waits else 200, deleted)
 
     def _scale(self, call: Call) -> Response:
@@ -320,13 +320,12 @@ class Server:
                 return answer(200, shown(inner, scale_of(kind, self._reader.get(call)), now=self._clock.now()))
             case "PUT":
                 body = object_of(inner)
-                change = self._rescales(call, self._tracks(inner, lambda _: body))
-                changed, _ = self.writer.put(heard, body, change=change, manager=None)
+                changed, _ = self.writer.put(heard, body, change=self._rescales(call, lambda _: body))
             case "PATCH":
                 check_patch(call)
-                applies = content_type_of(call) == APPLY_PATCH
-                changes = self._applies(inner) if applies else self._tracks(inner, lambda obj: patched_by(inner, obj))
-                changed = self.writer.update(heard, self._rescales(call, changes))
+                if content_type_of(call) == APPLY_PATCH:
+                    raise unsupported()
+                changed = self.writer.update(heard, self._rescales(call, lambda scale: patched_by(inner, scale)))
             case _:
                 raise Refused(status.generic(405))
         return answer(200, scale_of(kind, changed))
@@ -372,11 +371,6 @@ class Server:
         issued = issue(self.gate.tokens, account, body, now=self._clock.now(), token_id=self.writer.new_uid())
         return answer(201, issued)
 
-    def _granted(self, call: Call, obj: JsonObject, *, old: JsonObject | None = None) -> JsonObject:
-        """Return `obj` unless it is a role or binding by which its author would grant what they lack."""
-        self.gate.check_grant(call.user, call.request, obj, kind=call.target.kind, old=old)
-        return obj
-
     def _check_may_create(self, call: Call) -> None:
         """Refuse an update that would create, from somebody who may only update."""
         target = call.target
@@ -388,52 +382,27 @@ class Server:
         if content_type_of(call) == APPLY_PATCH:
             return self._apply(call)
 
-        def change(obj: JsonObject) -> JsonObject:
-            old = self._store.get(call.target.kind, call.target.key)  # `obj` is changed by some patches
-            return self._granted(call, patched_by(call, obj), old=old)
-
         in_place = content_type_of(call) != MERGE_PATCH
-        changed = self.writer.update(call.target, change, manager=call.manager, in_place=in_place)
-        return answer(200, changed)
+        return answer(200, self.writer.update(call.target, lambda obj: patched_by(call, obj), in_place=in_place))
 
     def _apply(self, call: Call) -> Response:
-        target, change = call.target, self._applies(call)
+        target, applied = call.target, applied_by(call)
         self._check_may_create(call)
-        if self._store.get(target.kind, target.key) is None and not target.subresource:
-            return answer(201, self.writer.create(target, change(None)))
-        return answer(200, self.writer.update(target, change))
-
-    def _applies(self, call: Call) -> Callable[[JsonObject | None], JsonObject]:
-        """Return what the configuration that is applied makes of an object."""
-        kind = call.target.kind
-        applied, shape, version = bodies.from_json(call.request.body or b""), shape_for(kind), version_of(kind)
-        if shape is None:
-            raise unsupported()
 
         def change(current: JsonObject | None) -> JsonObject:
-            result = apply(
+            return apply(
                 current,
-                applied,
-                kind=kind,
-                shape=shape,
+                copy.deepcopy(applied),
+                shape=shape_for(target.kind) or DEDUCED,
                 manager=call.query.get("fieldManager", ""),
                 now=self.writer.now(),
                 force=is_true(call.query, "force"),
-                subresource=call.target.subresource,
+                subresource=target.subresource,
             )
-            new = result if version is None else custom_requests.applied(result, version)
-            return self._granted(call, new, old=current)
 
-        return change
-
-    def _tracks(self, call: Call, change: Change) -> Change:
-        """Return `change` of a Scale, whose fields then belong to the caller, where that is tracked."""
-        target = call.target
-
-        def changed(scale: JsonObject) -> JsonObject:
-            return self.writer.tracked(target, scale, change(copy.deepcopy(scale)), call.manager)
-
-        return changed
+        if self._store.get(target.kind, target.key) is None and not target.subresource:
+            return answer(201, self.writer.create(target, change(None)))
+        return answer(200, self.writer.update(target, change))
 
     def _delete_collection(self, call: Call) -> Response:
         deletion = options.deletion(call.request)
@@ -445,7 +414,6 @@ class Server:
             if name not in gone and self._store.get(target.kind, replace(target, name=name).key):
                 self.writer.delete(replace(target, name=name, asks=asks), deletion)
                 gone.add(name)
-        target.warnings.extend(warnings_about(target.kind, deletion))
         return answer(200, listed)
 
 
@@ -457,7 +425,7 @@ _TEXT = "text/plain; charset=utf-8"
 _POD_ACTIONS = {"eviction", "binding"}
 _OF_NAMESPACES = {"status", FINALIZE}
 _REVIEW_GROUPS = {kind.group for kind in reviews.KINDS}
-_REVIEWS = {(kind.group, kind.plural, kind.namespaced): kind for kind in reviews.KINDS}
+_REVIEWS = {(kind.group, kind.plural): kind for kind in reviews.KINDS}
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 
 

@@ -14,7 +14,7 @@ A `Shape` is a term with its references followed. Shapes are made when asked for
 """
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib import resources
 from typing import Any
 
@@ -23,7 +23,14 @@ import msgspec
 from haulout_sandbox.apiserver.kinds import JsonObject
 
 Term = str | dict[str, Any]
-ZEROS: Mapping[str, Any] = {"string": "", "number": 0, "boolean": False}
+_PYTHON_TYPES: Mapping[str, Any] = {
+    "object": dict,
+    "list": list,
+    "string": str,
+    "number": int | float,
+    "boolean": bool,
+    "scalar": str | int | float,
+}
 _SCALARS = {"string": "string", "integer": "number", "number": "number", "boolean": "boolean"}
 _META = "#meta.v1.ObjectMeta"
 
@@ -74,17 +81,6 @@ class Shape:
         """Return what a field that is the key in a list has where it is not given."""
         return self._told.get("defaults", {}).get(name)
 
-    def zero(self) -> Any:
-        """Return what a new object shows before anything is set: Go's zero value, as JSON."""
-        if self.kind != "object":
-            return ZEROS.get(self.kind)
-        inline, required = self._told.get("inline", ()), self._told.get("required", ())
-        zeros: JsonObject = {}
-        for name in (*inline, *required):
-            shape = self.field(name)
-            zeros[name] = shape.zero() if shape and (name in inline or shape.kind != "object") else None
-        return zeros
-
     def _make(self, name: str, term: Term | None) -> "Shape | None":
         if name not in self._made:
             self._made[name] = None if term is None else Shape(term, self._types)
@@ -97,8 +93,20 @@ DEDUCED = Shape("deduced", {})
 
 def shape_of(api_version: str, kind: str) -> Shape | None:
     """Return the shape of a built-in kind, or None for a kind that is not built in."""
-    name = _facts().kinds.get(f"{api_version} {kind}")
+    name = facts().kinds.get(f"{api_version} {kind}")
     return _built_in(name) if name else None
+
+
+def misfit(value: Any, shape: Shape, path: str = "") -> str:
+    """Return the path of the first value that its type does not allow, or nothing; unknown fields may hold anything."""
+    below: Iterable[tuple[str, Any, Shape | None]] = ()
+    if isinstance(value, dict) and shape.kind == "object":
+        below = ((f"{path}.{name}", item, shape.field(name)) for name, item in value.items())
+    elif isinstance(value, list) and shape.kind == "list":
+        below = ((f"{path}[{at}]", item, shape.items) for at, item in enumerate(value))
+    elif value is not None and not isinstance(value, _PYTHON_TYPES.get(shape.kind, object)):
+        return path
+    return next((found for where, item, it in below if it and (found := misfit(item, it, where))), "")
 
 
 def from_schema(schema: JsonObject) -> Shape:
@@ -106,7 +114,7 @@ def from_schema(schema: JsonObject) -> Shape:
     term = term_of(schema, str)
     if not isinstance(term, dict) or "list" in term:
         return DEDUCED
-    return Shape(term | {"fields": term.get("fields", {}) | _type_and_meta()}, _facts().types)
+    return Shape(term | {"fields": term.get("fields", {}) | _type_and_meta()}, facts().types)
 
 
 def term_of(schema: JsonObject, reference: Callable[[str], Term], *, open_to_all: bool = False) -> Term:
@@ -133,8 +141,8 @@ def _object(schema: JsonObject, reference: Callable[[str], Term], *, open_to_all
         fields = {name: term_of(each, reference, open_to_all=open_to_all) for name, each in properties.items()}
         term["fields"] = fields | (_type_and_meta() if schema.get("x-kubernetes-embedded-resource") else {})
         term["defaults"] = {name: each["default"] for name, each in properties.items() if "default" in each}
-        term["inline"] = [name for name, each in properties.items() if _ref(each) and each.get("default") == {}]
-        term["required"] = [name for name in schema.get("required", ()) if name not in term["inline"]]
+        always = [name for name, each in properties.items() if _ref(each) and each.get("default") == {}]
+        term["required"] = [name for name in schema.get("required", ()) if name not in always]
     if isinstance(rest, dict):
         term["map"] = term_of(rest, reference, open_to_all=open_to_all)
     elif rest or (rest is None and (open_to_all or not properties)):
@@ -170,16 +178,19 @@ def _type_and_meta() -> dict[str, Term]:
     return {"apiVersion": "string", "kind": "string", "metadata": _META}
 
 
-class _Facts(msgspec.Struct):
+class Facts(msgspec.Struct):
+    """Built-in kinds by API version and kind, and the types that they consist of."""
+
     kinds: dict[str, str]
     types: dict[str, Term]
 
 
 @functools.cache
-def _facts() -> _Facts:
-    return msgspec.json.decode(resources.files(__package__).joinpath("shapes.json").read_bytes(), type=_Facts)
+def facts() -> Facts:
+    """Return what is known of the built-in types."""
+    return msgspec.json.decode(resources.files(__package__).joinpath("shapes.json").read_bytes(), type=Facts)
 
 
 @functools.cache
 def _built_in(name: str) -> Shape:
-    return Shape(f"#{name}", _facts().types)
+    return Shape(f"#{name}", facts().types)

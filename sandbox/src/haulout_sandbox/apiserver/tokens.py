@@ -2,8 +2,7 @@
 
 Tokens of service accounts are JWTs with the claims of real ones, signed with a secret of the sandbox instead of a key
 pair. All others are a mapping that whoever starts the sandbox gives. A token that is bound to a pod or a secret says
-so in the answer to its request, but outlives it here. The rules are those of `pkg/serviceaccount/claims.go` and
-`pkg/registry/core/serviceaccount/storage/token.go`.
+so in the answer to its request, but outlives it here.
 """
 
 import base64
@@ -12,24 +11,24 @@ import hmac
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from haulout_sandbox.apiserver.kinds import JsonObject
-from haulout_sandbox.apiserver.posted import metadata_of, spec_of
 from haulout_sandbox.apiserver.rbac import AUTHENTICATED, User, account_user
-from haulout_sandbox.apiserver.status import Refused, bad_request, failure, field_error, invalid
+from haulout_sandbox.apiserver.status import bad_request, field_error, invalid
 
 GROUP = "authentication.k8s.io"
 ISSUER = "https://kubernetes.default.svc"
 
+Spec = TypeVar("Spec", bound=msgspec.Struct)
 FindAccount = Callable[[str, str], JsonObject | None]  # by namespace and name
 
 _HEADER = {"alg": "HS256", "typ": "JWT"}
 _CREDENTIAL = "authentication.kubernetes.io/credential-id"
 _LEEWAY = timedelta(minutes=1)  # clocks differ
-_LEAST_SECONDS, _MOST_SECONDS = 600, 2**32
+_LEAST_SECONDS = 600
 
 
 class BadToken(Exception):
@@ -66,17 +65,13 @@ class Tokens:
 
     def _problem(self, claims: JsonObject, *, now: datetime, audiences: Sequence[str]) -> str:
         if not set(claims["aud"]).intersection(audiences):
-            meant, wanted = _quoted(claims["aud"]), _quoted(audiences)
-            return f"token audiences {meant} is invalid for the target audiences {wanted}"
+            return "the token is not meant for these audiences"
         if now.timestamp() > claims["exp"] + _LEEWAY.total_seconds():
             return "service account token has expired"
         about = claims["kubernetes.io"]
-        name, uid = about["serviceaccount"]["name"], about["serviceaccount"]["uid"]
-        account = self.find_account(about["namespace"], name)
-        if account is None:
-            return f'serviceaccounts "{name}" not found'
-        if account["metadata"]["uid"] != uid:
-            return f"service account UID ({account['metadata']['uid']}) does not match claim ({uid})"
+        account = self.find_account(about["namespace"], about["serviceaccount"]["name"])
+        if account is None or account["metadata"]["uid"] != about["serviceaccount"]["uid"]:
+            return "its service account is gone"
         return ""
 
     def _claims(self, token: str) -> JsonObject | None:
@@ -100,9 +95,10 @@ class _Request(msgspec.Struct, rename="camel"):
 def issue(tokens: Tokens, account: JsonObject, body: JsonObject, *, now: datetime, token_id: str) -> JsonObject:
     """Answer a TokenRequest, posted to `serviceaccounts/NAME/token`; `token_id` is new and unique."""
     meta, spec = account["metadata"], spec_of(body, _Request)
-    _check_identity(metadata_of(body), meta)
     audiences, seconds = spec.audiences or [ISSUER], spec.expiration_seconds
-    _check_life(seconds)
+    if seconds < _LEAST_SECONDS:
+        why = f"Invalid value: {seconds}: may not specify a duration less than 10 minutes"
+        raise invalid(GROUP, "TokenRequest", "", [field_error("FieldValueInvalid", "spec.expirationSeconds", why)])
     issued_at = int(now.timestamp())
     about = {"namespace": meta["namespace"], "serviceaccount": {"name": meta["name"], "uid": meta["uid"]}}
     claims = {
@@ -134,26 +130,18 @@ def issue(tokens: Tokens, account: JsonObject, body: JsonObject, *, now: datetim
     }
 
 
-def _check_identity(sent: Mapping[str, Any], meta: Mapping[str, Any]) -> None:
-    name = meta["name"]
-    if sent.get("namespace") and sent["namespace"] != meta["namespace"]:
-        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
-    if sent.get("name") and sent["name"] != name:
-        why = f'Invalid value: "{sent["name"]}": must match the service account name if specified'
-        raise invalid(GROUP, "TokenRequest", name, [field_error("FieldValueInvalid", "metadata.name", why)])
-    if sent.get("uid") and sent["uid"] != meta["uid"]:
-        requested, real = f"the token request ({sent['uid']})", f"the service account ({meta['uid']})"
-        why = f"the UID in {requested} does not match the UID of {real}"
-        message = f'Operation cannot be fulfilled on TokenRequest.{GROUP} "{name}": {why}'
-        raise Refused(failure(409, "Conflict", message, {"name": name, "group": GROUP, "kind": "TokenRequest"}))
+def spec_of(body: JsonObject, kind: type[Spec]) -> Spec:
+    """Return the spec of what was posted."""
+    try:
+        return msgspec.convert(_without_nulls(body.get("spec") or {}), kind)
+    except msgspec.ValidationError as error:
+        raise bad_request(f"{body.get('kind', 'the object provided')} cannot be handled: spec: {error}") from None
 
 
-def _check_life(seconds: int) -> None:
-    if _LEAST_SECONDS <= seconds <= _MOST_SECONDS:
-        return
-    rule = "less than 10 minutes" if seconds < _LEAST_SECONDS else "larger than 2^32 seconds"
-    why = f"Invalid value: {seconds}: may not specify a duration {rule}"
-    raise invalid(GROUP, "TokenRequest", "", [field_error("FieldValueInvalid", "spec.expirationSeconds", why)])
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
+    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 def _stamp(instant: datetime) -> str:
@@ -162,7 +150,3 @@ def _stamp(instant: datetime) -> str:
 
 def _encoded(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-
-def _quoted(words: Sequence[str]) -> str:
-    return "[" + " ".join(f'"{word}"' for word in words) + "]"

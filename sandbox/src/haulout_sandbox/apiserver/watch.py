@@ -134,7 +134,8 @@ class Watch:
     def _bookmark(self, revision: int, annotations: dict[str, str] | None = None) -> Told:
         kind = self._selection.kind
         meta: JsonObject = {"resourceVersion": str(revision)} | ({"annotations": annotations} if annotations else {})
-        return Told("BOOKMARK", {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": meta} | kind.blank)
+        sections: JsonObject = {name: {} for name in kind.sections}
+        return Told("BOOKMARK", {"kind": kind.kind, "apiVersion": kind.api_version, "metadata": meta} | sections)
 
 
 def line_of(told: Told) -> bytes:

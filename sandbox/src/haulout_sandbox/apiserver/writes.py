@@ -1,6 +1,7 @@
-"""How the sandbox's API server changes objects: create, update, delete, with the real server's rules and words.
+"""How the sandbox's API server changes objects: create, update, delete.
 
-Follows `apiserver/pkg/registry/generic/registry/store.go` and `…/rest/{create,update,delete}.go` of Kubernetes 1.36.
+The rules are those of `apiserver/pkg/registry/generic/registry/store.go` and `…/rest/{create,update,delete}.go` of
+Kubernetes 1.36.
 Everything happens at once: between reading an object and writing it nothing else runs, as etcd's transactions ensure.
 """
 
@@ -14,10 +15,8 @@ from random import Random
 from haulout.core.clock import Clock
 from haulout_sandbox.apiserver import crds, namespaces, registrations, status, validation
 from haulout_sandbox.apiserver.admission import Admission
-from haulout_sandbox.apiserver.apply import track
 from haulout_sandbox.apiserver.builtin_kinds import CUSTOM_RESOURCE_DEFINITION, PRIORITY_CLASS, SERVICE
 from haulout_sandbox.apiserver.creation import carry_over, prepare
-from haulout_sandbox.apiserver.custom_versions import shape_for
 from haulout_sandbox.apiserver.defaults import has_defaults, set_defaults
 from haulout_sandbox.apiserver.deletion import finalizers_after
 from haulout_sandbox.apiserver.kinds import NAMESPACE, NODE, JsonObject, Kind
@@ -120,9 +119,7 @@ class Writer:
             name = target.name or meta.get("name") or meta.get("generateName", "")
             namespaces.check_open(self.store.get, target.kind, target.namespace, name)
 
-    def put(
-        self, target: Target, body: JsonObject, *, manager: str | None = "", change: Change | None = None
-    ) -> tuple[JsonObject, bool]:
+    def put(self, target: Target, body: JsonObject, *, change: Change | None = None) -> tuple[JsonObject, bool]:
         """Replace the object; return the result and whether it was created (some kinds allow that).
 
         `change` is what the body means, where it is not the object itself.
@@ -141,15 +138,13 @@ class Writer:
             _sent_version(meta)
             meta.pop("resourceVersion", None)
             return self.create(target, body), True
-        return self.update(target, change or (lambda _: body), manager=manager), False
+        return self.update(target, change or (lambda _: body)), False
 
-    def update(
-        self, target: Target, change: Change, *, manager: str | None = None, in_place: bool = True
-    ) -> JsonObject:
+    def update(self, target: Target, change: Change, *, in_place: bool = True) -> JsonObject:
         """Store what `change` makes of the object, if the rules allow it; what changes nothing is not a write.
 
-        `manager` takes over the fields that it changes, where those are tracked; None if `change` saw to that. Unless
-        `change` works `in_place`, what it returns may share parts with what it was given: so does what is stored then.
+        Unless `change` works `in_place`, what it returns may share parts with what it was given: so does what is stored
+        then.
         """
         current = self.read(target)
         new = change(copy.deepcopy(current)) if in_place else self._own(target, change(current))
@@ -165,8 +160,6 @@ class Writer:
         _check_version(target, meta, old)
         _keep_the_servers_part(target, new, current)
         self._check(target, new, current)
-        if manager is not None:
-            new = self.tracked(target, current, new, manager)
         new = target.kind.normal(new, known=current)
         self._check_content(target, new, current)
         self.admission.check(target, new, current)
@@ -219,28 +212,12 @@ class Writer:
         kind = {it.plural: it for it in (PRIORITY_CLASS, SERVICE, NODE)}[plural]
         return self.store.at(kind, self.store.revision).values()
 
-    def tracked(self, target: Target, current: JsonObject, new: JsonObject, manager: str) -> JsonObject:
-        """Return `new` with the fields that differ from `current` in the manager's hands, where that is tracked."""
-        kind = target.kind
-        shape = shape_for(kind)
-        if shape is None or not ({"managedFields"} & (set(current["metadata"]) | set(new["metadata"]))):
-            return new
-        return track(
-            current,
-            new,
-            kind=kind,
-            shape=shape,
-            manager=manager,
-            now=self.now(),
-            subresource=target.subresource,
-        )
-
     def delete(self, target: Target, options: JsonObject) -> JsonObject:
         """Delete, or begin to; return what the server answers."""
         kind, current = target.kind, self.read(target)
-        if kind is NAMESPACE:
-            namespaces.check_deletion(current, options)
         check_preconditions(kind, current, options)
+        if kind is NAMESPACE:
+            namespaces.check_deletion(current)
         gone, stays = self._begun(target, current, options)
         if stays:
             return gone
@@ -406,6 +383,7 @@ def _keep_the_servers_part(target: Target, new: JsonObject, current: JsonObject)
         meta.clear()
         meta |= old | managers
     meta.setdefault("uid", old["uid"])
+    _keep_managed_fields(meta, old)
     for name in ("resourceVersion", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"):
         _keep(name, meta, old)
     if kind.has_status:
@@ -415,11 +393,18 @@ def _keep_the_servers_part(target: Target, new: JsonObject, current: JsonObject)
     _keep("generation", meta, old)
     if kind is CUSTOM_RESOURCE_DEFINITION and not target.subresource:
         new["status"] = crds.defaulted(new)["status"]
-    if target.subresource == "status":
-        for name in kind.status_keeps:
-            _keep(name, meta, old)
-    elif kind.counts_generations and not same_json(_content(kind, new), _content(kind, current)):
+    if (
+        target.subresource != "status"
+        and kind.counts_generations
+        and not same_json(_content(kind, new), _content(kind, current))
+    ):
         meta["generation"] = old.get("generation", 0) + 1
+
+
+def _keep_managed_fields(meta: JsonObject, old: JsonObject) -> None:
+    """Leave the managed fields as they were, unless the client sent others, or clears them."""
+    if "managedFields" in old or "managedFields" in meta:
+        meta["managedFields"] = [it for it in meta.get("managedFields", old.get("managedFields")) or () if it]
 
 
 def _content(kind: Kind, obj: JsonObject) -> JsonObject:
@@ -430,8 +415,7 @@ def _content(kind: Kind, obj: JsonObject) -> JsonObject:
     left_out = {"apiVersion", "kind", "metadata", "status"}
     if kind.rules is not None and not kind.has_status:
         left_out.remove("status")
-    content = {name: value for name, value in obj.items() if name not in left_out}
-    return content | {f"metadata.{name}": obj["metadata"].get(name) or {} for name in kind.generation_counts}
+    return {name: value for name, value in obj.items() if name not in left_out}
 
 
 def _keep(name: str, new: JsonObject, old: JsonObject) -> None:
