@@ -5,7 +5,8 @@ What cannot be read is refused in the words of the real server's codecs: `apimac
 
 from typing import Any
 
-from haulout_sandbox.apiserver import fields, gojson, object_meta, protobuf
+from haulout_sandbox.apiserver import fields, gojson, protobuf
+from haulout_sandbox.apiserver.decoding import Misfit, fitted_metadata
 from haulout_sandbox.apiserver.kinds import JsonObject
 from haulout_sandbox.apiserver.shapes import shape_of
 from haulout_sandbox.apiserver.status import JSON, Refused, bad_request, failure
@@ -121,9 +122,9 @@ def type_problem(obj: JsonObject, *, kind: str, version: str, custom: bool) -> s
             where = f"Go struct field {kind}.{section} of type {go_type}"
             return f"json: cannot unmarshal {gojson.kind_of(value)} into {where}"
     try:
-        object_meta.coerced(obj.get("metadata"))
-    except object_meta.Malformed as problem:
-        return str(problem)
+        fitted_metadata(obj.get("metadata"))
+    except Misfit as misfit:
+        return str(misfit)
     return ""
 
 

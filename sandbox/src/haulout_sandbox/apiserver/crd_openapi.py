@@ -54,7 +54,7 @@ def model_name(of: Served) -> str:
 
 
 def _kind_schema(of: Served) -> JsonObject:
-    schema = _shown(of.schema.node.raw)
+    schema = _shown(of.schema.raw)
     if schema.get("type") == "object":
         schema["properties"] = schema.get("properties", {}) | _TYPE_META | {"metadata": _reference("ObjectMeta")}
     schema["x-kubernetes-group-version-kind"] = [_gvk(of, of.kind.kind)]

@@ -75,6 +75,12 @@ def fitted_as(api_version: str, kind: str, obj: JsonObject, *, merged: bool = Fa
     return Fitted(result, walk.unknown)
 
 
+def fitted_metadata(meta: Any) -> Fitted:
+    """Return the metadata of an object, as far as metadata is known."""
+    obj, unknown = fitted_as("v1", "ConfigMap", {"metadata": {} if meta is None else meta})
+    return Fitted(obj["metadata"], unknown)
+
+
 class _Place(NamedTuple):
     """Where a value is: the struct and its fields as Go's errors have them, and the path as strict errors have it."""
 

@@ -1,7 +1,7 @@
 """What clients send about built-in kinds, made to fit: wrong types are refused, unknown fields dropped.
 
 `fieldValidation` says what becomes of fields that nobody knows, or that were sent twice: `Ignore` drops them silently,
-`Warn` (the default) answers with warnings, `Strict` refuses. `custom_requests` does the same for custom resources.
+`Warn` (the default) answers with warnings, `Strict` refuses. `custom_versions` does the same for custom resources.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,6 @@
 """What a request sends: an object to be stored, a patch, or something to be done."""
 
-from haulout_sandbox.apiserver import bodies, custom_requests, options, received, status, unknown_fields
+from haulout_sandbox.apiserver import bodies, options, received, status, unknown_fields
 from haulout_sandbox.apiserver.apply import APPLY_PATCH
 from haulout_sandbox.apiserver.calls import Call
 from haulout_sandbox.apiserver.custom_versions import version_of
@@ -42,8 +42,7 @@ def object_of(call: Call) -> JsonObject:
         warnings = call.target.warnings
         obj = received.received(kind, sent, body, query=call.query, warnings=warnings, gate=call.gate)
         return obj | {"metadata": dict(obj.get("metadata") or {})}
-    custom_requests.check_type(sent, body, kind)
-    return custom_requests.received(sent, request, version, query=call.query, warnings=call.target.warnings)
+    return version.received(sent, query=call.query, warnings=call.target.warnings)
 
 
 def _check_strictly(call: Call, kind: str) -> None:
@@ -72,7 +71,7 @@ def patched_by(call: Call, obj: JsonObject) -> JsonObject:
     else:
         new = patched(obj, sent, call.request.content_type)
     if version := version_of(call.target.kind):
-        return custom_requests.patched(new, version, query=call.query, warnings=call.target.warnings)
+        return version.received(new, query=call.query, warnings=call.target.warnings)
     _check_type(new, call.target.kind.api_version)
     query, warnings = call.query, call.target.warnings
     # A merge patch shares what it leaves alone, which was looked at when it was written.
@@ -98,7 +97,6 @@ def unsupported() -> Refused:
 
 def check_patch(call: Call) -> None:
     """Refuse a patch that cannot be one."""
-    custom_requests.check_patch(call.target.kind, content_type_of(call))
     if content_type_of(call) not in _PATCHES:
         raise unsupported()
     bodies.check_size(call.request.body or b"")

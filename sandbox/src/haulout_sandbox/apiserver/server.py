@@ -14,7 +14,6 @@ from haulout.core.clock import Clock
 from haulout.kube.transport import Request, Response
 from haulout_sandbox.apiserver import (
     bodies,
-    custom_requests,
     lifecycle_kinds,
     old_openapi,
     options,
@@ -86,7 +85,7 @@ class Server:
         features: Iterable[str] = (),
     ) -> None:
         self.kinds = Catalogue([*KINDS, *ALL])
-        self.writer = Writer(store, clock, random, kinds=lambda: self.kinds, defaulting=defaulting)
+        self.writer = Writer(store, clock, random, defaulting=defaulting)
         self._reader = Reader(store, clock, random, watch_lists=watch_lists)
         self.is_down = False  # it answers nobody then: transports see to that
         self._namespaces = tuple(namespaces)
@@ -177,8 +176,6 @@ class Server:
 
     def _answer(self, call: Call, *, collection: bool) -> Response | Watch:
         """Answer, or refuse, with what there is to warn of."""
-        if (version := version_of(call.target.kind)) and version.now.deprecation:
-            call.target.warnings.append(version.now.deprecation)
         call.target.warnings.extend(received.deprecations(call.target.kind))
         try:
             given = self._collection(call) if collection else self._object(call)
@@ -434,8 +431,9 @@ class Server:
                 force=is_true(call.query, "force"),
                 subresource=call.target.subresource,
             )
-            new = result if version is None else custom_requests.applied(result, version)
-            return self._granted(call, new, old=current)
+            if version is not None:
+                result = version.received(result, query=call.query, warnings=[])
+            return self._granted(call, result, old=current)
 
         return change
 
