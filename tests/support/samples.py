@@ -255,7 +255,13 @@ CLUSTER = (
         "ValidatingAdmissionPolicy",
         "sample",
         spec={
-            "matchConstraints": {"resourceRules": _HOOK["rules"]},
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": {},
+                "objectSelector": {},
+                "resourceRules": [it | {"scope": "*"} for it in _HOOK["rules"]],
+            },
             "validations": [{"expression": "true"}],
         },
     ),
@@ -263,7 +269,7 @@ CLUSTER = (
         "admissionregistration.k8s.io/v1",
         "ValidatingAdmissionPolicyBinding",
         "sample",
-        spec={"policyName": "absent", "validationActions": ["Deny"], "matchResources": {"namespaceSelector": APP}},
+        spec={"policyName": "absent", "validationActions": ["Deny"]},
     ),
 )
 ALL = (*PODS, *WORKLOADS, *CONFIGURATION, *NETWORK, *CLUSTER)

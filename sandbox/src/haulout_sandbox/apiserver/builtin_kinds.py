@@ -246,6 +246,7 @@ VALIDATING_WEBHOOKS = Kind(
     put_needs_version=True,
     sparse=("",),
 )
+# Those who apply manifests with the following three find them again; they have no effect.
 MUTATING_WEBHOOKS = Kind(
     group=_ADMISSION,
     version="v1",

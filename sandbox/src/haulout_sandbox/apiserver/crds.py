@@ -38,7 +38,6 @@ class Served:
     schema: Schema
     storage: bool  # objects are kept in this version
     columns: tuple[Column, ...]  # for tables, with `jsonpath.find`
-    selectable: tuple[str, ...]  # fields that selectors may name, besides those of the metadata: `spec.nodeName`
 
     @cached_property
     def shape(self) -> Shape:
@@ -238,7 +237,6 @@ def _version(spec: _Spec, version: _Version, *, verbs: tuple[str, ...], rules: R
         schema=Schema(version.schema.schema),
         storage=version.storage,
         columns=tuple(map(Column.of, version.additional_printer_columns)),
-        selectable=selectable,
     )
 
 

@@ -10,6 +10,7 @@ from haulout_sandbox.apiserver.cel.functions import instant, pattern
 from haulout_sandbox.apiserver.kinds import JsonObject
 from haulout_sandbox.apiserver.schema_nodes import Node
 
+_LONGEST_SHOWN = 100
 _INTEGERS = {"int32": range(-(1 << 31), 1 << 31), "int64": range(-(1 << 63), 1 << 63)}
 _FORMATS: dict[str, Callable[[str], Any]] = {
     "date-time": instant,
@@ -70,7 +71,7 @@ def _same(value: Any, other: Any) -> bool:
 
 
 def _of_text(node: Node, value: str, path: str) -> Iterator[JsonObject]:
-    yield from _of_size(path, len(value), node.min_length, node.max_length, "characters")
+    yield from _of_size(path, value, node.min_length, node.max_length, "characters")
     if node.pattern and not pattern(node.pattern).search(value):
         yield fields.invalid(path, value, f"must match {node.pattern}")
     if (parse := _FORMATS.get(node.format)) is not None:
@@ -95,7 +96,7 @@ def _of_number(node: Node, value: float, path: str) -> Iterator[JsonObject]:
 
 
 def _of_list(node: Node, value: list[Any], path: str) -> Iterator[JsonObject]:
-    yield from _of_size(path, len(value), node.min_items, node.max_items, "items")
+    yield from _of_size(path, value, node.min_items, node.max_items, "items")
     if node.items is not None:
         for at, item in enumerate(value):
             yield from _problems(node.items, item, f"{path}[{at}]")
@@ -107,7 +108,7 @@ def _of_list(node: Node, value: list[Any], path: str) -> Iterator[JsonObject]:
 
 
 def _of_object(node: Node, value: JsonObject, path: str) -> Iterator[JsonObject]:
-    yield from _of_size(path, len(value), node.min_properties, node.max_properties, "properties")
+    yield from _of_size(path, value, node.min_properties, node.max_properties, "properties")
     for name in node.required:
         if name not in value:
             yield fields.required(fields.child(path, name))
@@ -116,11 +117,14 @@ def _of_object(node: Node, value: JsonObject, path: str) -> Iterator[JsonObject]
             yield from _problems(below, value[name], fields.child(path, name))
 
 
-def _of_size(path: str, size: int, least: int | None, most: int | None, what: str) -> Iterator[JsonObject]:
-    if least is not None and size < least:
-        yield fields.invalid(path, size, f"must have at least {least} {what}")
-    if most is not None and size > most:
-        yield fields.invalid(path, size, f"must have at most {most} {what}")
+def _of_size(
+    path: str, value: str | list[Any] | JsonObject, least: int | None, most: int | None, what: str
+) -> Iterator[JsonObject]:
+    shown = value if isinstance(value, str) and len(value) <= _LONGEST_SHOWN else fields.OMIT
+    if least is not None and len(value) < least:
+        yield fields.invalid(path, shown, f"must have at least {least} {what}")
+    if most is not None and len(value) > most:
+        yield fields.invalid(path, shown, f"must have at most {most} {what}")
 
 
 def _of_branches(node: Node, value: Any, path: str) -> Iterator[JsonObject]:
