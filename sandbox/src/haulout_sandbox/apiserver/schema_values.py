@@ -73,7 +73,7 @@ def _same(value: Any, other: Any) -> bool:
 def _of_text(node: Node, value: str, path: str) -> Iterator[JsonObject]:
     yield from _of_size(path, value, node.min_length, node.max_length, "characters")
     if node.pattern and not pattern(node.pattern).search(value):
-        yield fields.invalid(path, value, f"must match {node.pattern}")
+        yield fields.invalid(path, value, f"should match {node.pattern}")
     if (parse := _FORMATS.get(node.format)) is not None:
         try:
             parse(value)
