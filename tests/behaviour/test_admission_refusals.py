@@ -1,4 +1,7 @@
-"""Writes that an admission policy or webhook of the cluster refuses are shown as that, and tried again."""
+"""Writes that an admission policy or webhook of the cluster refuses are shown as that, and tried again.
+
+The sandbox has no admission policies: there a fault of the operator's line answers as the API server does.
+"""
 
 from pathlib import Path
 from typing import Any
@@ -8,9 +11,10 @@ import pytest
 from haulout.errors import AdmissionDenied, AdmissionWebhookUnavailable
 from haulout.kube.objects import RawObject
 from haulout.kube.patches import merge_patch
+from support.admitting import deny_by_policy
 from support.builders import a_pod
 from support.clusters import Plans
-from support.live import RESOURCES, LiveCluster
+from support.live import RESOURCES, LiveCluster, SandboxCluster
 from support.maintaining import (
     entitled,
     events,
@@ -57,6 +61,9 @@ def a_dead_webhook(rule: RawObject) -> RawObject:
 
 async def refuse(cluster: LiveCluster, how: str, rule: RawObject) -> None:
     """Have writes refused, and wait until they are."""
+    if how == "policy" and isinstance(cluster, SandboxCluster):
+        deny_by_policy(cluster.line(), rule, policy="freeze", binding="all", message="not in December")
+        return
     await cluster.create(*(a_policy(rule) if how == "policy" else (a_dead_webhook(rule),)))
     await cluster.eventually(lambda: _is_refused(cluster, rule))
 
@@ -76,7 +83,9 @@ async def _is_refused(cluster: LiveCluster, rule: RawObject) -> bool:
 
 
 async def allow(cluster: LiveCluster, how: str) -> None:
-    if how == "policy":
+    if how == "policy" and isinstance(cluster, SandboxCluster):
+        cluster.line().faults.clear()
+    elif how == "policy":
         await cluster.delete("validatingadmissionpolicybindings", "all")
         await cluster.delete("validatingadmissionpolicies", "freeze")
     else:

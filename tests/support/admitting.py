@@ -11,11 +11,13 @@ from pathlib import Path
 
 from haulout.errors import ApiError, Forbidden, NotFound
 from haulout.kube.client import Client
+from haulout.kube.transport import Request
 from haulout.maintenance.resource import NODE_MAINTENANCES
 from haulout.web import registration
 from haulout.web.injection import CONFIGURATIONS
 from haulout.web.webhook import Webhook
-from haulout_sandbox.apiserver import JsonObject
+from haulout_sandbox.apiserver import InProcessTransport, JsonObject
+from haulout_sandbox.apiserver.status import answer, failure
 from haulout_sandbox.apiserver.webhook_callers import service_url
 from support.hooked import an_order, webhook_settings
 from support.live import LiveCluster, SandboxCluster
@@ -70,6 +72,22 @@ async def _is_in_force(cluster: LiveCluster) -> bool:
     except ApiError as error:
         return "no node with name" in error.message
     return False
+
+
+def deny_by_policy(line: InProcessTransport, rule: JsonObject, *, policy: str, binding: str, message: str) -> None:
+    """Answer writes as the API server does if a ValidatingAdmissionPolicy with that rule denies them all."""
+    (resource,) = rule["resources"]
+    plural, _, subresource = resource.partition("/")
+    said = f"ValidatingAdmissionPolicy '{policy}' with binding '{binding}' denied request: {message}"
+    causes = [{"message": said}]
+
+    def is_denied(request: Request) -> bool:
+        parts = request.path.split("/")
+        is_write = request.method in (("POST",) if "CREATE" in rule["operations"] else ("PUT", "PATCH"))
+        return is_write and plural in parts and (parts[-1] == subresource or not subresource)
+
+    denial = failure(422, "Invalid", f"{plural} is forbidden: {said}", {"kind": plural, "causes": causes})
+    line.faults.before(answer=answer(422, denial), where=is_denied, times=None)
 
 
 @asynccontextmanager

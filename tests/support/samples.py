@@ -228,7 +228,13 @@ CLUSTER = (
         "ValidatingAdmissionPolicy",
         "sample",
         spec={
-            "matchConstraints": {"resourceRules": _HOOK["rules"]},
+            "failurePolicy": "Fail",
+            "matchConstraints": {
+                "matchPolicy": "Equivalent",
+                "namespaceSelector": {},
+                "objectSelector": {},
+                "resourceRules": [it | {"scope": "*"} for it in _HOOK["rules"]],
+            },
             "validations": [{"expression": "true"}],
         },
     ),
@@ -236,7 +242,7 @@ CLUSTER = (
         "admissionregistration.k8s.io/v1",
         "ValidatingAdmissionPolicyBinding",
         "sample",
-        spec={"policyName": "absent", "validationActions": ["Deny"], "matchResources": {"namespaceSelector": APP}},
+        spec={"policyName": "absent", "validationActions": ["Deny"]},
     ),
 )
 ALL = (*PODS, *WORKLOADS, *CONFIGURATION, *NETWORK, *CLUSTER)

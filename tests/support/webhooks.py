@@ -6,7 +6,7 @@ async with a_webhook(folder) as webhook:
 """
 
 import base64
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -90,28 +90,6 @@ def denies(message: str = "", **status: Any) -> Behaviour:
     return lambda _: {"allowed": False} | ({"status": said} if said else {})
 
 
-def patches(*operations: JsonObject) -> Behaviour:
-    """Allow, with a patch."""
-    patch = base64.b64encode(msgspec.json.encode(operations)).decode()
-    return lambda _: {"allowed": True, "patchType": "JSONPatch", "patch": patch}
-
-
-def labels(name: str, value: str) -> Behaviour:
-    """Allow, with one more label."""
-
-    def behave(request: JsonObject) -> JsonObject:
-        operations = list(_label(request["object"], name, value))
-        return patches(*operations)(request)
-
-    return behave
-
-
-def _label(obj: JsonObject, name: str, value: str) -> Iterator[JsonObject]:
-    if "labels" not in obj["metadata"]:
-        yield {"op": "add", "path": "/metadata/labels", "value": {}}
-    yield {"op": "add", "path": f"/metadata/labels/{name}", "value": value}
-
-
 # Configurations
 
 
@@ -127,13 +105,11 @@ def a_hook(client_config: JsonObject, *rules: JsonObject, name: str = "guard.exa
     return {"name": name, "clientConfig": client_config, "rules": list(rules)} | usual | more
 
 
-def a_configuration(name: str, *hooks: JsonObject, mutating: bool = False) -> JsonObject:
+def a_configuration(name: str, *hooks: JsonObject) -> JsonObject:
     """Return a configuration of webhooks."""
-    kind = "MutatingWebhookConfiguration" if mutating else "ValidatingWebhookConfiguration"
-    meta = {"name": name}
     return {
         "apiVersion": "admissionregistration.k8s.io/v1",
-        "kind": kind,
-        "metadata": meta,
+        "kind": "ValidatingWebhookConfiguration",
+        "metadata": {"name": name},
         "webhooks": list(hooks),
     }

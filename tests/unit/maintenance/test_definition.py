@@ -100,7 +100,7 @@ def test_names_are_the_same() -> None:
 
 
 def test_a_server_takes_it() -> None:
-    assert crds.problems(crds.defaulted(CRD), None) == []
+    assert crds.problems(CRD) == []
 
 
 # The policy

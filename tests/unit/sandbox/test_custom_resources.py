@@ -10,7 +10,7 @@ import pytest
 from haulout.core.clock import Clock
 from haulout.kube.transport import Request
 from haulout_sandbox.apiserver import ApiServer, InProcessTransport, JsonObject
-from support.asking import MERGE_PATCH, ask, merge, names, send, watch
+from support.asking import ask, merge, names, send, watch
 from support.definitions import INTEGER, MACHINE_MAINTENANCE, NODE_MAINTENANCE, STRING, VALUES, a_definition, an_object
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -96,7 +96,7 @@ async def test_a_watch_sees_a_definition_become_established(cluster: ApiServer, 
 async def test_a_definition_that_is_wrong_is_refused_and_serves_nothing(api: InProcessTransport) -> None:
     wrong = NODE_MAINTENANCE | {"spec": NODE_MAINTENANCE["spec"] | {"scope": "Everywhere"}}
     code, said = await ask(api, "POST", DEFINITIONS, wrong)
-    assert (code, said["details"]["causes"][0]["field"]) == (422, "spec.scope")
+    assert (code, said["reason"]) == (422, "Invalid")
     assert (await send(api, "GET", MAINTENANCES)).status == 404
 
 
@@ -107,8 +107,7 @@ async def test_a_definition_that_is_wrong_is_refused_and_serves_nothing(api: InP
         {"names": "x"},
         {"versions": {}},
         {"versions": ["x"]},
-        {"versions": [{"schema": {"openAPIV3Schema": 3}}]},
-        {"versions": [{"name": [], "schema": {"openAPIV3Schema": {"properties": {"a": "b"}}}}]},
+        {"versions": [{"schema": 3}]},
     ],
 )
 async def test_a_definition_of_the_wrong_types_is_a_bad_request(api: InProcessTransport, spec: Any) -> None:
@@ -120,26 +119,6 @@ async def test_a_dry_run_defines_nothing(api: InProcessTransport) -> None:
     code, _ = await ask(api, "POST", DEFINITIONS, NODE_MAINTENANCE, dryRun="All")
     assert code == 201
     assert (await send(api, "GET", MAINTENANCES)).status == 404
-
-
-async def test_formats_that_nobody_checks_are_warned_of_once(api: InProcessTransport) -> None:
-    odd = a_definition("tries", "Try", an_object(a=STRING | {"format": "poem"}, b=STRING | {"format": "date"}))
-    assert await warnings(api, "POST", DEFINITIONS, odd) == [r'299 - "unrecognized format \"poem\""']
-    path = f"{DEFINITIONS}/{odd['metadata']['name']}"
-    answer = await send(api, "PATCH", path, {"metadata": {"labels": {"a": "b"}}}, kind=MERGE_PATCH)
-    assert "warning" not in answer.headers
-
-
-async def test_a_name_that_another_definition_has_is_given_when_that_is_gone(
-    cluster: ApiServer, api: InProcessTransport
-) -> None:
-    rival = a_definition("notices", "MaintenanceNotice", an_object(a=STRING), group=GROUP)
-    await define(api, NOTICE, rival)
-    (waiting, _) = cluster.get("customresourcedefinitions", f"notices.{GROUP}")["status"]["conditions"]
-    assert (waiting["status"], waiting["reason"]) == ("False", "ListKindConflict")
-    assert (await send(api, "GET", f"/apis/{GROUP}/v1/notices")).status == 404
-    await ask(api, "DELETE", f"{DEFINITIONS}/maintenancenotices.{GROUP}")
-    assert (await send(api, "GET", f"/apis/{GROUP}/v1/notices")).status == 200
 
 
 async def test_a_definition_is_compiled_once(cluster: ApiServer, api: InProcessTransport) -> None:
@@ -410,30 +389,10 @@ async def test_applies_merge_and_a_strategic_patch_is_not_understood(api: InProc
     assert (code, said["reason"]) == (415, "UnsupportedMediaType")
 
 
-async def test_a_deprecated_version_warns_on_every_answer(api: InProcessTransport) -> None:
-    crd = with_versions(storage="v1beta1")
-    crd["spec"]["versions"][0]["deprecated"] = True
-    await define(api, crd)
-    said = f'299 - "{GROUP}/v1alpha1 MaintenanceNotice is deprecated; use {GROUP}/v1beta1 MaintenanceNotice"'
-    assert await warnings(api, "GET", NOTICES, None) == [said]
-    assert await warnings(api, "GET", NOTICES, None, watch="1", timeoutSeconds="1") == [said]
-    assert await warnings(api, "GET", LATER, None) == []
-
-
-async def test_finalizers_without_a_domain_are_warned_of(api: InProcessTransport) -> None:
-    """The Node Maintenance Operator's is one: `foregroundDeleteNodeMaintenance`."""
-    await define(api, NODE_MAINTENANCE)
-    (said,) = await warnings(api, "POST", MAINTENANCES, a_maintenance(finalizers=["foregroundDeleteNodeMaintenance"]))
-    assert "prefer a domain-qualified finalizer name" in said
-
-
 async def test_metadata_of_the_wrong_type_is_a_bad_request(api: InProcessTransport) -> None:
     await define(api, NODE_MAINTENANCE)
     code, said = await ask(api, "POST", MAINTENANCES, a_maintenance(labels={"a": 1}))
-    assert (code, said["message"].partition(": ")[2]) == (
-        400,
-        "metadata.labels: expected `str`, got `int`",
-    )
+    assert (code, said["reason"]) == (400, "BadRequest")
 
 
 # What kubectl asks
@@ -444,7 +403,6 @@ async def test_tables_have_the_columns_of_the_definition(api: InProcessTransport
     crd["spec"]["versions"][0]["additionalPrinterColumns"] = [
         {"name": "Node", "type": "string", "jsonPath": ".spec['nodeName']"},
         {"name": "Tries", "type": "integer", "jsonPath": ".spec.tries", "priority": 1},
-        {"name": "Odd", "type": "string", "jsonPath": ".spec[?(", "description": "is no path, and not shown"},
     ]
     await define(api, crd)
     await ask(api, "POST", NOTICES, a_notice(tries=2))

@@ -1,4 +1,4 @@
-"""What a custom resource's schema promises: to refuse in the real server's words, to fill in, and to prune."""
+"""What a custom resource's schema promises: to refuse, to fill in, and to prune."""
 
 import copy
 from typing import Any
@@ -7,141 +7,95 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from haulout_sandbox.apiserver import JsonObject, formats, status
+from haulout_sandbox.apiserver import JsonObject
 from haulout_sandbox.apiserver.schema import Schema
-from support.definitions import (
-    DEFAULTS,
-    INTEGER,
-    NODE_MAINTENANCE,
-    RULES,
-    STRING,
-    VALUES,
-    a_rule,
-    an_object,
-    schema_of,
-    with_rules,
-)
+from support.definitions import DEFAULTS, RULES, VALUES, a_rule, an_object, schema_of, with_rules
 
 VALUE = Schema(schema_of(VALUES))
 DEFAULT = Schema(schema_of(DEFAULTS))
 RULE = Schema(schema_of(RULES))
-ONE_OF = '<nil>: Invalid value: "": "spec.oneOf" must validate one and only one schema (oneOf).'
-UNCHECKED = (
-    "<nil>: Invalid value: null: some validation rules were not checked because the object was invalid; correct the "
-    "existing errors to complete validation"
-)
 
 
 def an_obj(name: str = "o", **parts: Any) -> JsonObject:
     return {"apiVersion": "test.haulout.dev/v1", "kind": "Any", "metadata": {"name": name}, **parts}
 
 
-def said(schema: Schema, obj: JsonObject, old: JsonObject | None = None, *, subresource: str = "") -> list[str]:
-    """Return what the server says of an object, one line a cause."""
-    return [f"{it['field']}: {it['message']}" for it in schema.errors(obj, old, subresource=subresource)]
-
-
-def of_values(**spec: Any) -> list[str]:
-    return said(VALUE, an_obj(spec=spec))
+def wrong(schema: Schema, obj: JsonObject, old: JsonObject | None = None, *, subresource: str = "") -> list[str]:
+    """Return the fields that the server refuses."""
+    return [it["field"] for it in schema.errors(obj, old, subresource=subresource)]
 
 
 # Values
 
 
-def test_a_refusal_reads_as_the_real_servers() -> None:
-    schema = Schema(schema_of(NODE_MAINTENANCE))
-    causes = schema.errors(an_obj("x", spec={}))
-    refused = status.invalid("nodemaintenance.medik8s.io", "NodeMaintenance", "x", causes)
-    assert refused.status["message"] == (
-        'NodeMaintenance.nodemaintenance.medik8s.io "x" is invalid: spec.nodeName: Required value'
-    )
-    assert refused.status["details"]["causes"] == [
-        {"reason": "FieldValueRequired", "message": "Required value", "field": "spec.nodeName"}
-    ]
-
-
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ({"whole": "a"}, 'whole: Invalid value: "string": spec.whole in body must be of type integer: "string"'),
-        ({"text": 1.5}, 'text: Invalid value: "number": spec.text in body must be of type string: "number"'),
-        ({"whole32": True}, 'whole32: Invalid value: "": spec.whole32 in body must be of type int32: ""'),
-        ({"text": None}, 'text: Invalid value: "null": spec.text in body must be of type string: "null"'),
-        (
-            {"either": True},
-            'either: Invalid value: "boolean": spec.either in body must be of type integer,string: "boolean"',
-        ),
-        ({"choice": "a"}, 'choice: Unsupported value: "a": supported values: "b", "c"'),
-        ({"choiceOfNumbers": 3}, 'choiceOfNumbers: Unsupported value: 3: supported values: "1", "2"'),
-        ({"short": "abcd"}, "short: Too long: may not be more than 3 bytes"),
-        ({"long": "ab"}, 'long: Invalid value: "ab": spec.long in body should be at least 3 chars long'),
-        ({"shaped": "A\t"}, "shaped: Invalid value: \"A\\t\": spec.shaped in body should match '^[a-z]+$'"),
-        ({"shaped": "a\n"}, "shaped: Invalid value: \"a\\n\": spec.shaped in body should match '^[a-z]+$'"),
-        ({"ranged": 0}, "ranged: Invalid value: 0: spec.ranged in body should be greater than or equal to 1"),
-        ({"ranged": 11}, "ranged: Invalid value: 11: spec.ranged in body should be less than or equal to 10"),
-        ({"between": 1.5}, "between: Invalid value: 1.5: spec.between in body should be less than 1.5"),
-        ({"fives": 7}, "fives: Invalid value: 7: spec.fives in body should be a multiple of 5"),
-        ({"few": []}, "few: Invalid value: 0: spec.few in body should have at least 1 items"),
-        ({"few": ["a", "b", "c"]}, "few: Too many: 3: must have at most 2 items"),
-        ({"single": ["a", "b"]}, "single: Too many: 2: must have at most 1 item"),
-        ({"few": ["a", 1]}, 'few[1]: Invalid value: "integer": spec.few[1] in body must be of type string: "integer"'),
-        ({"counts": {}}, "counts: Invalid value: 0: spec.counts in body should have at least 1 properties"),
-        (
-            {"counts": {"a": 0}},
-            "counts.a: Invalid value: 0: spec.counts.a in body should be greater than or equal to 1",
-        ),
-        ({"when": "soon"}, 'when: Invalid value: "soon": spec.when in body must be of type date-time: "soon"'),
-        ({"when": 5}, 'when: Invalid value: "int64": spec.when in body must be of type date-time: "int64"'),
-        ({"set": ["a", "b", "a", "a"]}, 'set[2]: Duplicate value: "a"'),
-        ({"named": [{"name": "a"}, {"name": "a"}]}, 'named[1]: Duplicate value: {"name":"a"}'),
-        ({"template": {"kind": "Pod"}}, "template.apiVersion: Required value"),
-        ({"template": {"apiVersion": "v1", "kind": ""}}, 'template.kind: Invalid value: "": must not be empty'),
-        (
-            {"template": {"apiVersion": "a/b/c", "kind": "X"}},
-            'template.apiVersion: Invalid value: "a/b/c": unexpected GroupVersion string: a/b/c',
-        ),
+        ({"whole": "a"}, "must be of type integer"),
+        ({"whole": 1.5}, "must be of type integer"),
+        ({"whole": 1 << 63}, "must be an int64"),
+        ({"whole32": 10**10}, "must be an int32"),
+        ({"text": 1.5}, "must be of type string"),
+        ({"text": None}, "must be of type string"),
+        ({"whole32": True}, "must be of type integer"),
+        ({"flag": "yes"}, "must be of type boolean"),
+        ({"number": "1"}, "must be of type number"),
+        ({"few": {}}, "must be of type array"),
+        ({"counts": []}, "must be of type object"),
+        ({"either": True}, "must be of type integer or string"),
+        ({"choice": "a"}, 'supported values: "b", "c"'),
+        ({"choiceOfNumbers": 3}, 'supported values: "1", "2"'),
+        ({"short": "abcd"}, "must have at most 3 characters"),
+        ({"long": "ab"}, "must have at least 3 characters"),
+        ({"shaped": "A"}, "should match ^[a-z]+$"),
+        ({"shaped": "a\n"}, "should match ^[a-z]+$"),
+        ({"ranged": 0}, "must be at least 1"),
+        ({"ranged": 11}, "must be at most 10"),
+        ({"between": 1.5}, "must be less than 1.5"),
+        ({"between": 0}, "must be greater than 0"),
+        ({"fives": 7}, "must be a multiple of 5"),
+        ({"few": []}, "must have at least 1 items"),
+        ({"few": ["a", "b", "c"]}, "must have at most 2 items"),
+        ({"counts": {}}, "must have at least 1 properties"),
+        ({"when": "soon"}, "must be a date-time"),
+        ({"day": "2024-13-01"}, "must be a date"),
+        ({"span": "3 days"}, "must be a duration"),
+        ({"allOf": 7}, "must be a multiple of 2"),
+        ({"negated": "bad"}, "must not match the schema in not"),
+        ({"anyOf": {}}, "must match one of the schemas in anyOf"),
+        ({"anyOf": {"y": 1}}, "must match one of the schemas in anyOf"),
+        ({"oneOf": {"x": "a", "y": 1}}, "must match exactly one of the schemas in oneOf"),
+        ({"oneOf": {}}, "must match exactly one of the schemas in oneOf"),
     ],
 )
 def test_a_wrong_value_is_refused(spec: JsonObject, message: str) -> None:
-    assert of_values(**spec) == [f"spec.{message}"]
+    (cause,) = VALUE.errors(an_obj(spec=spec))
+    assert cause["field"] == f"spec.{next(iter(spec))}"
+    assert cause["message"].endswith(message)
 
 
-def test_the_branches_of_a_composition_that_came_closest_are_shown() -> None:
-    assert of_values(anyOf={}) == [
-        '<nil>: Invalid value: "": "spec.anyOf" must validate at least one schema (anyOf)',
-        "spec.anyOf.x: Required value",
-    ]
-    assert of_values(anyOf={"y": 1}) == [
-        '<nil>: Invalid value: "": "spec.anyOf" must validate at least one schema (anyOf)',
-        "spec.anyOf.y: Invalid value: 1: spec.anyOf.y in body should be greater than or equal to 5",
-    ]
-    assert of_values(oneOf={"x": "a", "y": 1}) == [f"{ONE_OF} Found 2 valid alternatives"]
-    assert of_values(oneOf={}) == [f"{ONE_OF} Found none valid", "spec.oneOf.x: Required value"]
-    assert of_values(allOf=7) == [
-        "spec.allOf: Invalid value: 7: spec.allOf in body should be a multiple of 2",
-        '<nil>: Invalid value: "": "spec.allOf" must validate all the schemas (allOf)',
-    ]
-    assert of_values(negated="bad") == ['<nil>: Invalid value: "": "spec.negated" must not validate the schema (not)']
-
-
-def test_a_broken_number_is_wrong_in_two_ways() -> None:
-    assert of_values(whole=1.5) == [
-        'spec.whole: Invalid value: "number": spec.whole in body must be of type integer: "number"',
-        '<nil>: Invalid value: "": Checked value must be of type integer (default format) in spec.whole',
-    ]
-    assert of_values(whole32=10**10) == [
-        '<nil>: Invalid value: "": Checked value must be of type integer with format int32 in spec.whole32'
-    ]
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ({"few": ["a", 1]}, "few[1]"),
+        ({"counts": {"a": 0}}, "counts.a"),
+        ({"nested": {"a": "x"}}, "nested.b"),
+        ({"set": ["a", "b", "a"]}, "set[2]"),
+        ({"named": [{"name": "a"}, {"name": "a"}]}, "named[1]"),
+        ({"ports": [{"port": 1, "protocol": "TCP"}, {"port": 1, "protocol": "TCP"}]}, "ports[1]"),
+    ],
+)
+def test_what_is_wrong_inside_is_named(spec: JsonObject, field: str) -> None:
+    assert wrong(VALUE, an_obj(spec=spec)) == [f"spec.{field}"]
 
 
 def test_everything_wrong_is_told_at_once() -> None:
-    found = VALUE.errors(an_obj(spec={"whole": "x", "choice": "z", "short": "abcd", "nested": {}}))
+    found = VALUE.errors(an_obj(spec={"whole": "x", "choice": "z", "nested": {}}))
     assert [(it["field"], it["reason"]) for it in found] == [
         ("spec.choice", "FieldValueNotSupported"),
         ("spec.nested.a", "FieldValueRequired"),
         ("spec.nested.b", "FieldValueRequired"),
-        ("spec.short", "FieldValueTooLong"),
-        ("spec.whole", "FieldValueTypeInvalid"),
+        ("spec.whole", "FieldValueInvalid"),
     ]
 
 
@@ -149,52 +103,26 @@ def test_everything_wrong_is_told_at_once() -> None:
     "spec",
     [
         {"whole": 1.0, "number": 1, "either": "a", "percent": "5%", "nullable": None, "free": {"a": [{"b": None}]}},
-        {
-            "when": "2024-01-01T00:00:00.5+02:00",
-            "day": "2024-01-01",
-            "span": "3 days",
-            "uri": "/a",
-            "mail": "A <a@b.c>",
-        },
-        {"host": "a.b-c.com", "ipv4": "1.2.3.4", "ipv6": "::1", "cidr": "10.0.0.0/8", "mac": "aa:bb:cc:dd:ee:ff"},
-        {"bytes": "YQ==", "label": "a-b", "uuid": "123e4567-e89b-12d3-a456-426614174000", "long": "äöü"},
+        {"when": "2024-01-01T00:00:00.5+02:00", "day": "2024-01-01", "span": "3h", "long": "äöü"},
         {"set": ["a", "b"], "named": [{"name": "a"}, {"name": "b"}], "ports": [{"port": 1, "protocol": "UDP"}]},
         {"anyOf": {"x": "a"}, "oneOf": {"y": 1}, "allOf": 6, "negated": "good"},
     ],
 )
 def test_right_values_pass(spec: JsonObject) -> None:
-    assert of_values(**spec) == []
+    assert wrong(VALUE, an_obj(spec=spec)) == []
 
 
 def test_what_was_wrong_before_and_is_unchanged_is_let_pass() -> None:
     """A schema may become stricter; objects that were there before can still be changed elsewhere."""
     old = an_obj(spec={"choice": "z", "named": [{"name": "a", "value": "x"}]})
-    assert said(VALUE, an_obj(spec=old["spec"] | {"whole": 1}), old) == []
-    assert said(VALUE, an_obj(spec={"choice": "y"}), old) == [
-        'spec.choice: Unsupported value: "y": supported values: "b", "c"'
-    ]
-
-
-def test_replicas_must_be_a_count() -> None:
-    scale = {"specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas"}
-    schema = Schema(an_object(spec=an_object(replicas=INTEGER)), scale=scale)
-    assert said(schema, an_obj(spec={"replicas": 2})) == []
-    assert said(schema, an_obj(spec={"replicas": -1})) == [
-        ".spec.replicas: Invalid value: -1: should be a non-negative integer"
-    ]
-
-
-# The status
+    assert wrong(VALUE, an_obj(spec=old["spec"] | {"whole": 1}), old) == []
+    assert wrong(VALUE, an_obj(spec={"choice": "y"}), old) == ["spec.choice"]
 
 
 def test_a_write_to_the_status_is_held_to_the_statuss_part() -> None:
     obj = an_obj(spec={"min": "wrong"}, status={"phase": "C", "n": "x"})
-    assert said(RULE, obj, an_obj(spec={}), subresource="status") == [
-        'status.n: Invalid value: "string": n in body must be of type integer: "string"',
-        'status.phase: Unsupported value: "C": supported values: "A", "B"',
-        UNCHECKED,
-    ]
-    assert said(RULE, an_obj(status={}), an_obj(), subresource="status")[0] == "status.phase: Required value"
+    assert wrong(RULE, obj, an_obj(spec={}), subresource="status") == ["status.n", "status.phase"]
+    assert wrong(RULE, an_obj(status={}), an_obj(), subresource="status") == ["status.phase"]
 
 
 # Rules
@@ -204,12 +132,12 @@ def test_a_write_to_the_status_is_held_to_the_statuss_part() -> None:
     ("spec", "messages"),
     [
         ({"min": 1, "max": 2}, []),
-        ({"min": 3, "max": 2}, ["spec.min: Invalid value: min exceeds max"]),
-        ({"name": "bcd"}, ["spec.name: Forbidden: failed rule: self.startsWith('a')"]),
+        ({"min": 3, "max": 2}, ["spec: Invalid value: min exceeds max"]),
+        ({"name": "bcd"}, ["spec.name: Invalid value: \"bcd\": failed rule: self.startsWith('a')"]),
         (
             {"hosts": ["b.org"]},
             [
-                "spec.hosts: Invalid value: first host: b.org",
+                "spec.hosts: Invalid value: all hosts end with .com",
                 "spec.hosts: Invalid value: failed rule: self.exists(h, h == 'a.com')",
             ],
         ),
@@ -218,67 +146,48 @@ def test_a_write_to_the_status_is_held_to_the_statuss_part() -> None:
             {"either": 0},
             ["spec.either: Invalid value: 0: failed rule: type(self) == string ? self.endsWith('%') : self > 0"],
         ),
-        ({"once": "a"}, ['spec.once: Duplicate value: "a"']),
-        ({"labels": {"a": "abcd"}}, ['spec.labels[a]: Invalid value: "abcd": failed rule: self.size() < 4']),
+        ({"labels": {"a": "abcd"}}, ['spec.labels.a: Invalid value: "abcd": failed rule: self.size() < 4']),
         (
             {"options": {"b": "x"}},
-            ["spec.options: Invalid value: \"object\": no such key: a evaluating rule: self.a != 'boom'"],
+            ["spec.options: Invalid value: the rule self.a != 'boom' cannot be evaluated: no such key: a"],
         ),
-        ({"odd-name": {"a.b": 1}}, ["spec.odd-name: Invalid value: failed rule: self.a__dot__b > 1"]),
     ],
 )
 def test_rules_are_kept(spec: JsonObject, messages: list[str]) -> None:
-    assert said(RULE, an_obj(spec=spec)) == messages
+    assert [f"{it['field']}: {it['message']}" for it in RULE.errors(an_obj(spec=spec))] == messages
 
 
 def test_rules_see_the_name() -> None:
-    assert said(RULE, an_obj("x")) == ["<nil>: Invalid value: names begin with o"]
+    assert [it["message"] for it in RULE.errors(an_obj("x"))] == ["Invalid value: names begin with o"]
 
 
 def test_rules_wait_until_the_object_is_well_formed() -> None:
-    assert said(RULE, an_obj("x", spec={"min": "a"})) == [
-        'spec.min: Invalid value: "string": spec.min in body must be of type integer: "string"',
-        UNCHECKED,
-    ]
+    assert wrong(RULE, an_obj("x", spec={"min": "a"})) == ["spec.min"]
 
 
 def test_rules_about_changes_need_a_before() -> None:
-    old = an_obj(spec={"name": "abc", "parts": [{"name": "a", "size": 2}], "once": "ab"})
-    same = an_obj(spec={"name": "abc", "parts": [{"name": "b", "size": 0}, {"name": "a", "size": 2}], "once": "ab"})
-    assert said(RULE, same, old) == []
-    changed = an_obj(spec={"name": "abd", "parts": [{"name": "b", "size": 0}, {"name": "a", "size": 1}], "once": "cd"})
-    assert said(RULE, changed, old) == [
-        'spec.name: Invalid value: "abd": name is immutable',
-        'spec.once: Invalid value: "cd": can be set once',
-        "spec.parts[1].size: Invalid value: parts do not shrink",
+    old = an_obj(spec={"name": "abc", "parts": [{"name": "a", "size": 2}]})
+    same = an_obj(spec={"name": "abc", "parts": [{"name": "b", "size": 0}, {"name": "a", "size": 2}]})
+    assert wrong(RULE, same, old) == []
+    changed = an_obj(spec={"name": "abd", "parts": [{"name": "b", "size": 0}, {"name": "a", "size": 1}]})
+    assert [(it["field"], it["message"].rpartition(": ")[2]) for it in RULE.errors(changed, old)] == [
+        ("spec.name", "name is immutable"),
+        ("spec.parts[1]", "parts do not shrink"),
     ]
 
 
 def test_a_rule_lets_pass_what_is_unchanged() -> None:
     old = an_obj(spec={"labels": {"a": "abcdef"}})
-    assert said(RULE, an_obj(spec=old["spec"] | {"min": 1}), old) == []
-    assert said(RULE, an_obj(spec={"labels": {"a": "abcdefg"}}), old) != []
+    assert wrong(RULE, an_obj(spec=old["spec"] | {"min": 1}), old) == []
+    assert wrong(RULE, an_obj(spec={"labels": {"a": "abcdefg"}}), old) == ["spec.labels.a"]
 
 
-def test_rules_see_times_sets_and_maps_as_such() -> None:
-    schema = Schema(
-        an_object(
-            spec=with_rules(
-                an_object(
-                    at={"type": "string", "format": "date-time"},
-                    set={"type": "array", "items": STRING, "x-kubernetes-list-type": "set"},
-                    number={"type": "number"},
-                    inner=an_object(x=STRING) | {"x-kubernetes-embedded-resource": True},
-                ),
-                a_rule("self.at < timestamp('2024-01-01T00:00:00Z')"),
-                a_rule("self.set == ['b', 'a'] && self.number + 0.5 == 1.5 && self.inner.metadata.name == 'n'"),
-            )
-        )
-    )
-    inner = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "n"}}
-    spec = {"at": "2023-12-31T23:59:59Z", "set": ["a", "b"], "number": 1, "inner": inner}
-    assert said(schema, an_obj(spec=spec)) == []
-    assert len(said(schema, an_obj(spec=spec | {"at": "2024-12-31T23:59:59Z", "number": 2}))) == 2
+def test_rules_see_times_and_numbers_as_such() -> None:
+    properties = an_object(at={"type": "string", "format": "date-time"}, number={"type": "number"})
+    rules = a_rule("self.at < timestamp('2024-01-01T00:00:00Z')"), a_rule("self.number + 0.5 == 1.5")
+    schema = Schema(an_object(spec=with_rules(properties, *rules)))
+    assert wrong(schema, an_obj(spec={"at": "2024-01-01T00:59:59+01:00", "number": 1})) == []
+    assert len(wrong(schema, an_obj(spec={"at": "2024-12-31T23:59:59Z", "number": 2}))) == 2
 
 
 # Filling in and pruning
@@ -304,17 +213,12 @@ def test_a_null_gets_the_default_unless_it_is_allowed() -> None:
 
 
 def test_what_the_schema_does_not_know_is_pruned_and_named() -> None:
-    template = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "n", "odd": 1}, "spec": {"a": "b", "c": 1}}
+    template = {"apiVersion": "v1", "kind": "X", "metadata": {"name": "n"}, "spec": {"a": "b", "c": 1}}
     obj = an_obj(spec={"items": [{"a": "x", "b": 1}], "free": {"any": {"thing": 1}}, "template": template}, more=1)
     kept, unknown = DEFAULT.pruned(obj)
-    assert unknown == ["more", "spec.items[0].b", "spec.template.spec.c", "spec.template.metadata.odd"]
-    assert kept == an_obj(
-        spec={
-            "items": [{"a": "x"}],
-            "free": {"any": {"thing": 1}},
-            "template": template | {"metadata": {"name": "n"}, "spec": {"a": "b"}},
-        }
-    )
+    assert unknown == ["more", "spec.items[0].b", "spec.template.spec.c"]
+    free = {"any": {"thing": 1}}
+    assert kept == an_obj(spec={"items": [{"a": "x"}], "free": free, "template": template | {"spec": {"a": "b"}}})
 
 
 def test_known_parts_of_a_free_object_are_pruned_all_the_same() -> None:
@@ -343,37 +247,3 @@ def test_any_object_gets_an_answer_and_stays_untouched(spec: JsonObject) -> None
     assert obj == before
     assert VALUE.pruned(filled) == (filled, [])
     assert VALUE.defaulted(filled) == filled
-
-
-@pytest.mark.parametrize(
-    ("pattern", "problem"),
-    [
-        ("[", "missing closing ]: `[`"),
-        ("^(a", "missing closing ): `^(a`"),
-        ("a)", "unexpected ): `a)`"),
-        ("*a", "missing argument to repetition operator: `*`"),
-        ("(?=a)", "invalid or unsupported Perl syntax: `(?=`"),
-        ("a**", "invalid nested repetition operator: `**`"),
-        (r"(a)\1", r"invalid escape sequence: `\1`"),
-    ],
-)
-def test_a_pattern_is_refused_in_gos_words(pattern: str, problem: str) -> None:
-    with pytest.raises(formats.PatternError) as wrong:
-        formats.pattern(pattern)
-    assert str(wrong.value) == problem
-
-
-@pytest.mark.parametrize(
-    ("pattern", "matches", "does_not"),
-    [
-        (r"^\d+$", "12", "\u0661"),
-        (r"^[[:alpha:]_]+\z", "ab_", "ab1"),
-        (r"^\p{L}+$", "äb", "1"),
-        (r"^[]a]$", "]", "b"),
-        (r"^(?P<n>a)|[$]$", "$", "b"),
-        (r"^[a[]$", "[", "b"),
-    ],
-)
-def test_a_pattern_means_what_it_means_to_go(pattern: str, matches: str, does_not: str) -> None:
-    assert formats.pattern(pattern).search(matches)
-    assert not formats.pattern(pattern).search(does_not)

@@ -16,22 +16,6 @@ _TYPE_META = {
     "apiVersion": {"type": "string", "description": "The group and version of this object's schema."},
     "kind": {"type": "string", "description": "The kind of this object."},
 }
-_OBJECT_META = {
-    "name": "The name, unique among the kind and in the namespace.",
-    "generateName": "What a generated name begins with, if there is no name.",
-    "namespace": "The namespace that the object is in.",
-    "uid": "What tells this object from others that had its name.",
-    "resourceVersion": "The revision of the last change; opaque.",
-    "generation": "How often the wanted state changed.",
-    "creationTimestamp": "When the object was created.",
-    "deletionTimestamp": "When the object shall be gone.",
-    "deletionGracePeriodSeconds": "How long the object may take to end.",
-    "labels": "What selectors select by.",
-    "annotations": "Notes of tools and people.",
-    "ownerReferences": "The objects that this one goes with.",
-    "finalizers": "Who must let go before the object is deleted.",
-    "managedFields": "Who set which field.",
-}
 
 
 def document(served: Sequence[Served]) -> JsonObject:
@@ -54,20 +38,15 @@ def model_name(of: Served) -> str:
 
 
 def _kind_schema(of: Served) -> JsonObject:
-    schema = _shown(of.schema.node.raw)
+    schema = _shown(of.schema.raw)
     if schema.get("type") == "object":
         schema["properties"] = schema.get("properties", {}) | _TYPE_META | {"metadata": _reference("ObjectMeta")}
     schema["x-kubernetes-group-version-kind"] = [_gvk(of, of.kind.kind)]
-    return schema | _selectable(of)
-
-
-def _selectable(of: Served) -> JsonObject:
-    listed = [{"fieldPath": path} for path in of.selectable]
-    return {"x-kubernetes-selectable-fields": listed} if listed else {}
+    return schema
 
 
 def _shown(raw: JsonObject) -> JsonObject:
-    """Return a schema as the document has it: embedded resources have their metadata."""
+    """Return a schema as the document has it."""
     schema = copy.deepcopy(raw)
     if "properties" in schema:
         schema["properties"] = {name: _shown(below) for name, below in schema["properties"].items()}
@@ -76,10 +55,6 @@ def _shown(raw: JsonObject) -> JsonObject:
             schema[name] = _shown(schema[name])
     if schema.get("x-kubernetes-int-or-string"):
         schema.setdefault("anyOf", [{"type": "integer"}, {"type": "string"}])
-    if schema.get("x-kubernetes-embedded-resource"):
-        schema["properties"] = schema.get("properties", {}) | _TYPE_META | {"metadata": _reference("ObjectMeta")}
-        given = schema.get("required", [])
-        schema["required"] = [*given, *(name for name in ("kind", "apiVersion") if name not in given)]
     return schema
 
 
@@ -95,7 +70,6 @@ def _list_schema(of: Served) -> JsonObject:
             "metadata": _reference("ListMeta"),
         },
         "x-kubernetes-group-version-kind": [_gvk(of, of.kind.list_kind)],
-        **_selectable(of),
     }
 
 
@@ -129,21 +103,10 @@ def _gvk(of: Served, kind: str) -> JsonObject:
 
 
 def _reference(name: str) -> JsonObject:
-    return {"allOf": [{"$ref": f"#/components/schemas/{_META}.{name}"}], "description": "What the server knows it by."}
+    return {"allOf": [{"$ref": f"#/components/schemas/{_META}.{name}"}], "description": "Standard object metadata."}
 
 
 def _meta_schemas() -> JsonObject:
-    schemas = type_schemas("meta.v1.ObjectMeta")
-    described = schemas[f"{_META}.ObjectMeta"]
-    properties = {
-        name: schema | ({"description": _OBJECT_META[name]} if name in _OBJECT_META else {})
-        for name, schema in described["properties"].items()
-    }
-    schemas[f"{_META}.ObjectMeta"] = described | {"description": "What every object has.", "properties": properties}
     of_lists = {"continue": "string", "remainingItemCount": "integer", "resourceVersion": "string"}
-    schemas[f"{_META}.ListMeta"] = {
-        "type": "object",
-        "description": "What every list has.",
-        "properties": {name: {"type": kind} for name, kind in of_lists.items()},
-    }
-    return schemas
+    of_list = {"type": "object", "properties": {name: {"type": kind} for name, kind in of_lists.items()}}
+    return type_schemas("meta.v1.ObjectMeta") | {f"{_META}.ListMeta": of_list}

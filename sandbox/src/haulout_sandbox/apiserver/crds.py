@@ -1,47 +1,33 @@
 """CustomResourceDefinitions: from an object that describes kinds to the kinds that are served.
 
+    crds.check(crd)                                           # refuses what is no definition
     crd = defaulted(crd)
-    if causes := problems(crd): raise status.invalid(…, causes)
-    crd |= {"status": accepted(crd, others, now=now)}         # it has its names
+    crd |= {"status": accepted(crd, now=now)}                 # it has its names
     crd |= {"status": established(crd, now=now)}              # and then it is served
     for each in served(crd): …                                # a Kind, its Schema, its columns
 
-All are functions of what they are given; who stores and who routes is elsewhere (`definitions`). Conversion between
-versions is by name only (strategy None): the server changes `apiVersion` and prunes. Conversion webhooks are not
-called.
+All are functions of what they are given; who stores and who routes is elsewhere (`definitions`). Whether a definition
+is right in every detail is for the real server to say: here only that is refused with which nothing can be served.
+Conversion between versions is by name only (strategy None): the server changes `apiVersion` and prunes.
 """
 
-import base64
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
-from typing import Any
+from typing import Any, Literal
 
-from haulout_sandbox.apiserver import crd_problems, jsonpath, structural
-from haulout_sandbox.apiserver.kinds import JsonObject, Kind, Rules, ScalePaths
+import msgspec
+
+from haulout_sandbox.apiserver import fields, status
+from haulout_sandbox.apiserver.kinds import JsonObject, Kind, Rules, ScalePaths, without_nulls
 from haulout_sandbox.apiserver.printers import Column
 from haulout_sandbox.apiserver.schema import Schema
-from haulout_sandbox.apiserver.shapes import Shape, from_schema, misfit, shape_of
-from haulout_sandbox.apiserver.status import bad_request
+from haulout_sandbox.apiserver.shapes import Shape, from_schema
 
 CLEANUP = "customresourcecleanup.apiextensions.k8s.io"  # the finalizer that keeps a definition until it has no objects
-problems = crd_problems.problems
-status_problems = crd_problems.status_problems
 
-_NOT_ACCEPTED = "not all names are accepted"
 _READING = ("delete", "deletecollection", "get", "list")
 _VERBS = (*_READING, "patch", "create", "update", "watch")
-_TERMINATING = {  # reason of the condition: its status, what it says
-    "InstanceDeletionPending": (
-        "True",
-        "CustomResourceDefinition marked for deletion; CustomResource deletion will begin soon",
-    ),
-    "InstanceDeletionInProgress": ("True", "CustomResource deletion is in progress"),
-    "InstanceDeletionCompleted": ("False", "removed all instances"),
-    "NeverEstablished": ("False", "resource was never established"),
-}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -51,23 +37,88 @@ class Served:
     kind: Kind
     schema: Schema
     storage: bool  # objects are kept in this version
-    scale: JsonObject | None  # specReplicasPath, statusReplicasPath, labelSelectorPath
     columns: tuple[Column, ...]  # for tables, with `jsonpath.find`
-    selectable: tuple[str, ...]  # fields that selectors may name, besides those of the metadata: `spec.nodeName`
-    deprecation: str  # the Warning that every answer carries; empty if none
 
     @cached_property
     def shape(self) -> Shape:
         """Return what merging must know about it."""
-        return from_schema(self.schema.node.raw)
+        return from_schema(self.schema.raw)
 
 
-def check_types(crd: JsonObject) -> None:
-    """Refuse what has values of the wrong types: the rest of the server takes it for a definition from here on."""
-    shape = shape_of("apiextensions.k8s.io/v1", "CustomResourceDefinition")
-    if shape and (path := misfit(crd, shape)):
-        kind = "CustomResourceDefinition"
-        raise bad_request(f'{kind} in version "v1" cannot be handled as a {kind}: {path}: wrong type')
+class _Names(msgspec.Struct, frozen=True, rename="camel"):
+    plural: str
+    kind: str
+    singular: str = ""
+    list_kind: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+
+
+class _Validation(msgspec.Struct, frozen=True, rename={"schema": "openAPIV3Schema"}):
+    schema: JsonObject
+
+
+class _Scale(msgspec.Struct, frozen=True, rename="camel"):
+    spec_replicas_path: str
+    status_replicas_path: str
+    label_selector_path: str = ""
+
+
+class _Subresources(msgspec.Struct, frozen=True):
+    status: JsonObject | None = None
+    scale: _Scale | None = None
+
+
+class _SelectableField(msgspec.Struct, frozen=True, rename="camel"):
+    json_path: str
+
+
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    schema: _Validation
+    served: bool = False
+    storage: bool = False
+    subresources: _Subresources = _Subresources()
+    additional_printer_columns: tuple[JsonObject, ...] = ()
+    selectable_fields: tuple[_SelectableField, ...] = ()
+
+
+class _Spec(msgspec.Struct, frozen=True):
+    group: str
+    scope: Literal["Cluster", "Namespaced"]
+    names: _Names
+    versions: tuple[_Version, ...]
+
+
+def check(crd: JsonObject) -> None:
+    """Refuse what is no definition: the rest of the server takes it for one from here on."""
+    if causes := problems(crd):
+        name = crd["metadata"].get("name", "")
+        raise status.invalid("apiextensions.k8s.io", "CustomResourceDefinition", name, causes)
+
+
+def problems(crd: JsonObject) -> list[JsonObject]:
+    """Return why nothing can be served that is defined so, as causes of an Invalid."""
+    try:
+        spec = _spec(crd)
+    except msgspec.ValidationError as error:
+        return [fields.invalid("spec", fields.OMIT, str(error))]
+    found, name = [], crd["metadata"].get("name", "")
+    if name != f"{spec.names.plural}.{spec.group}":
+        found.append(fields.invalid("metadata.name", name, "must be spec.names.plural and spec.group, with a dot"))
+    if sum(version.storage for version in spec.versions) != 1:
+        found.append(fields.invalid("spec.versions", fields.OMIT, "exactly one version must be the storage version"))
+    for at, version in enumerate(spec.versions):
+        try:
+            Schema(version.schema.schema)
+        except msgspec.ValidationError as error:
+            path = f"spec.versions[{at}].schema.openAPIV3Schema"
+            found.append(fields.invalid(path, fields.OMIT, str(error)))
+    return found
+
+
+def _spec(crd: JsonObject) -> _Spec:
+    return msgspec.convert(without_nulls(crd.get("spec") or {}), _Spec)
 
 
 def defaulted(crd: JsonObject) -> JsonObject:
@@ -87,43 +138,20 @@ def defaulted(crd: JsonObject) -> JsonObject:
     return crd | {"spec": spec, "status": status}
 
 
-def warnings(crd: JsonObject, old: JsonObject | None) -> list[str]:
-    """Return what the server warns of about a definition: formats that it does not check, unless `old` had them."""
-    fresh = set(_unchecked_formats(crd)) - set(_unchecked_formats(old) if old else ())
-    return [f'unrecognized format "{name}"' for name in sorted(fresh)]
+# How far a definition is
 
 
-def _unchecked_formats(crd: JsonObject) -> Iterator[str]:
-    for version in crd["spec"]["versions"]:
-        schema = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-        for node in structural.nodes(structural.compiled(schema)):
-            if node.raw.get("format") and not node.format:
-                yield node.raw["format"]
-
-
-def accepted(crd: JsonObject, others: Iterable[JsonObject], *, now: str) -> JsonObject:
-    """Return the status once it is clear which names it gets beside those of `others`."""
+def accepted(crd: JsonObject, *, now: str) -> JsonObject:
+    """Return the status once it has its names, which nobody else can have: groups are not shared."""
     status, names = crd.get("status") or {}, crd["spec"]["names"]
-    have: JsonObject = status.get("acceptedNames") or {"plural": "", "kind": ""}
-    if have == names:
+    if status.get("acceptedNames") == names:
         return dict(status)
-    resources, kinds = _taken(crd, others)
-    got, conflict = dict(have), ("", "")
-    for name in ("plural", "singular", "shortNames", "kind", "listKind"):
-        wanted, used = names.get(name) or [], kinds if name in ("kind", "listKind") else resources
-        taken = [it for it in _listed(wanted) if it in used and it not in _listed(have.get(name) or [])]
-        if taken:
-            said = [f'"{it}" is already in use' for it in taken]
-            conflict = (f"{name[0].upper()}{name[1:]}Conflict", said[0] if len(said) == 1 else f"[{', '.join(said)}]")
-        elif wanted:
-            got[name] = wanted
-        else:
-            got.pop(name, None)
-    got |= {"categories": names["categories"]} if names.get("categories") else {}
-    conditions = status.get("conditions") or []
-    for condition in _naming_conditions(conflict, established=holds(crd, "Established")):
-        conditions = _with(conditions, condition, now)
-    return status | {"conditions": conditions, "acceptedNames": got}
+    conditions = _with(status, now, "NamesAccepted", "True", "NoConflicts", "no conflicts found")
+    status = status | {"conditions": conditions, "acceptedNames": names}
+    if not holds(crd, "Established"):
+        message = "the initial names have been accepted"
+        status |= {"conditions": _with(status, now, "Established", "False", "Installing", message)}
+    return status
 
 
 def established(crd: JsonObject, *, now: str) -> JsonObject:
@@ -131,8 +159,8 @@ def established(crd: JsonObject, *, now: str) -> JsonObject:
     status: JsonObject = crd["status"]
     if not holds(crd, "NamesAccepted") or holds(crd, "Established"):
         return dict(status)
-    condition = _condition("Established", "True", "InitialNamesAccepted", "the initial names have been accepted")
-    return status | {"conditions": _with(status["conditions"], condition, now)}
+    message = "the initial names have been accepted"
+    return status | {"conditions": _with(status, now, "Established", "True", "InitialNamesAccepted", message)}
 
 
 def marked(crd: JsonObject, *, now: str) -> JsonObject:
@@ -144,15 +172,29 @@ def marked(crd: JsonObject, *, now: str) -> JsonObject:
 
 def terminating(crd: JsonObject, reason: str, *, now: str) -> JsonObject:
     """Return the definition with how far its deletion is."""
-    condition = _condition("Terminating", _TERMINATING[reason][0], reason, _TERMINATING[reason][1])
     status = crd.get("status") or {}
-    return crd | {"status": status | {"conditions": _with(status.get("conditions") or [], condition, now)}}
+    is_done = reason == "InstanceDeletionCompleted"
+    message = "removed all objects" if is_done else "the objects of this definition are being deleted"
+    conditions = _with(status, now, "Terminating", "False" if is_done else "True", reason, message)
+    return crd | {"status": status | {"conditions": conditions}}
 
 
 def holds(crd: JsonObject, kind: str) -> bool:
     """Tell whether a condition of the definition is true."""
     conditions = (crd.get("status") or {}).get("conditions") or ()
     return any((it["type"], it["status"]) == (kind, "True") for it in conditions)
+
+
+def _with(status: JsonObject, now: str, kind: str, value: str, reason: str, message: str) -> list[JsonObject]:
+    """Return the conditions with one more, or changed; its time is that of the last change of its status."""
+    conditions = status.get("conditions") or []
+    old = next((it for it in conditions if it["type"] == kind), None)
+    since = old["lastTransitionTime"] if old and old["status"] == value else now
+    new = {"type": kind, "status": value, "lastTransitionTime": since, "reason": reason, "message": message}
+    return [new if it is old else it for it in conditions] if old else [*conditions, new]
+
+
+# What is served
 
 
 def served(crd: JsonObject) -> list[Served]:
@@ -163,87 +205,47 @@ def served(crd: JsonObject) -> list[Served]:
 
 def versions(crd: JsonObject, rules: Mapping[str, Rules] | None = None) -> dict[str, Served]:
     """Return all versions by their names, also those that are only stored."""
-    rules = rules or {}
-    return {it["name"]: _version(crd, it, rules.get(it["name"])) for it in crd["spec"]["versions"]}
+    spec, rules = _spec(crd), rules or {}
+    verbs = (*_READING, "watch") if holds(crd, "Terminating") else _VERBS
+    return {it.name: _version(spec, it, verbs=verbs, rules=rules.get(it.name)) for it in spec.versions}
 
 
-def _version(crd: JsonObject, version: JsonObject, rules: Rules | None) -> Served:
-    spec, subresources = crd["spec"], version.get("subresources") or {}
-    names = {**spec["names"], **((crd.get("status") or {}).get("acceptedNames") or {})}
-    namespaced = spec["scope"] == "Namespaced"
-    scale = subresources.get("scale")
-    selectable = tuple(it["jsonPath"].removeprefix(".") for it in version.get("selectableFields") or ())
+def _version(spec: _Spec, version: _Version, *, verbs: tuple[str, ...], rules: Rules | None) -> Served:
+    names, namespaced, scale = spec.names, spec.scope == "Namespaced", version.subresources.scale
+    selectable = tuple(it.json_path.removeprefix(".") for it in version.selectable_fields)
     kind = Kind(
-        group=spec["group"],
-        version=version["name"],
-        plural=names["plural"],
-        kind=names["kind"],
+        group=spec.group,
+        version=version.name,
+        plural=names.plural,
+        kind=names.kind,
         namespaced=namespaced,
-        short_names=tuple(names.get("shortNames") or ()),
-        singular=names.get("singular") or "",
-        list_kind=names.get("listKind") or "",
-        categories=tuple(names.get("categories") or ()),
-        verbs=(*_READING, "watch") if holds(crd, "Terminating") else _VERBS,
-        storage_version_hash=_storage_version_hash(spec),
+        short_names=names.short_names,
+        singular=names.singular,
+        list_kind=names.list_kind,
+        categories=names.categories,
+        verbs=verbs,
         custom=True,
         rules=rules,
-        has_status=subresources.get("status") is not None,
-        scale=_scale_paths(scale),
+        has_status=version.subresources.status is not None,
+        scale=_scale_paths(scale) if scale else None,
         counts_generations=True,
         put_needs_version=True,
         fields=("metadata.name", *(("metadata.namespace",) if namespaced else ()), *selectable),
     )
     return Served(
         kind=kind,
-        schema=Schema((version.get("schema") or {}).get("openAPIV3Schema") or {}, scale=scale),
-        storage=bool(version.get("storage")),
-        scale=scale,
-        columns=tuple(takewhile(_can_be_found, map(Column.of, version.get("additionalPrinterColumns") or ()))),
-        selectable=selectable,
-        deprecation=_deprecation(spec, version),
+        schema=Schema(version.schema.schema),
+        storage=version.storage,
+        columns=tuple(map(Column.of, version.additional_printer_columns)),
     )
 
 
-def _can_be_found(column: Column) -> bool:
-    """Tell whether the path of a column is one; the server shows the columns before the first that is not."""
-    try:
-        return bool(jsonpath.compiled(column.json_path))
-    except jsonpath.JsonPathError:
-        return False
-
-
-def _storage_version_hash(spec: JsonObject) -> str:
-    """Return what tells clients of discovery that objects are stored in another version than before."""
-    stored = next((it["name"] for it in spec["versions"] if it.get("storage") and it.get("served")), "")
-    text = f"{spec['group']}/{stored}/{spec['names']['kind']}"
-    return base64.b64encode(hashlib.sha256(text.encode()).digest()[:8]).decode() if stored else ""
-
-
-def _scale_paths(scale: JsonObject | None) -> ScalePaths | None:
-    if scale is None:
-        return None
+def _scale_paths(scale: _Scale) -> ScalePaths:
     return ScalePaths(
-        replicas=scale["specReplicasPath"],
-        status_replicas=scale["statusReplicasPath"],
-        selector=scale.get("labelSelectorPath") or "",
+        replicas=scale.spec_replicas_path,
+        status_replicas=scale.status_replicas_path,
+        selector=scale.label_selector_path,
     )
-
-
-def _deprecation(spec: JsonObject, version: JsonObject) -> str:
-    if not version.get("deprecated"):
-        return ""
-    if version.get("deprecationWarning"):
-        return str(version["deprecationWarning"])
-    kind = spec["names"]["kind"]
-    said = f"{spec['group']}/{version['name']} {kind} is deprecated"
-    better = [
-        it["name"]
-        for it in spec["versions"]
-        if it.get("served") and not it.get("deprecated") and version_order(it["name"]) < version_order(version["name"])
-    ]
-    if not better:
-        return said
-    return f"{said}; use {spec['group']}/{min(better, key=version_order)} {kind}"
 
 
 def version_order(name: str) -> tuple[Any, ...]:
@@ -253,42 +255,3 @@ def version_order(name: str) -> tuple[Any, ...]:
     if not name.startswith("v") or not head.isdecimal() or (stage and not rest.isdecimal()):
         return (3, 0, 0, name)
     return (stage, -int(head), -int(rest or 0), name)
-
-
-def _taken(crd: JsonObject, others: Iterable[JsonObject]) -> tuple[set[str], set[str]]:
-    resources: set[str] = set()
-    kinds: set[str] = set()
-    for other in others:
-        if other["spec"]["group"] != crd["spec"]["group"] or other["metadata"]["name"] == crd["metadata"]["name"]:
-            continue
-        names = (other.get("status") or {}).get("acceptedNames") or {}
-        resources |= {names.get("plural", ""), names.get("singular", ""), *(names.get("shortNames") or ())}
-        kinds |= {names.get("kind", ""), names.get("listKind", "")}
-    return resources, kinds
-
-
-def _listed(names: str | list[str]) -> list[str]:
-    return names if isinstance(names, list) else [names]
-
-
-def _naming_conditions(conflict: tuple[str, str], *, established: bool) -> list[JsonObject]:
-    reason, message = conflict
-    if not reason:
-        names = _condition("NamesAccepted", "True", "NoConflicts", "no conflicts found")
-        installing = ("Installing", "the initial names have been accepted")
-    else:
-        names = _condition("NamesAccepted", "False", reason, message)
-        installing = ("NotAccepted", _NOT_ACCEPTED)
-    return [names] if established else [names, _condition("Established", "False", *installing)]
-
-
-def _condition(kind: str, status: str, reason: str, message: str) -> JsonObject:
-    return {"type": kind, "status": status, "reason": reason, "message": message}
-
-
-def _with(conditions: list[JsonObject], new: JsonObject, now: str) -> list[JsonObject]:
-    """Return the conditions with `new` in its place; its time is that of the last change of its status."""
-    old = next((it for it in conditions if it["type"] == new["type"]), None)
-    since = old["lastTransitionTime"] if old and old["status"] == new["status"] else now
-    new = {"type": new["type"], "status": new["status"], "lastTransitionTime": since} | new
-    return [new if it is old else it for it in conditions] if old else [*conditions, new]

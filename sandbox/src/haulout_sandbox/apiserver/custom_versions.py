@@ -2,14 +2,14 @@
 
 It outlives changes of its definition: the kinds that came before and the watches that are open share it, so they all
 follow a new schema at once. Objects are stored in one version; others see them converted, which is by name only.
-Reading prunes and fills in defaults again, since the schema may have changed after the write, as the real server does
-(`apiextensions-apiserver/pkg/apiserver/customresource_handler.go` of Kubernetes 1.36).
+Reading prunes and fills in defaults again, since the schema may have changed after the write.
 """
 
 from collections.abc import Mapping
 
-from haulout_sandbox.apiserver import fields, object_meta, status
+from haulout_sandbox.apiserver import status, validation
 from haulout_sandbox.apiserver.crds import Served
+from haulout_sandbox.apiserver.decoding import Misfit, complain, fitted_metadata, refused
 from haulout_sandbox.apiserver.kinds import JsonObject, Kind
 from haulout_sandbox.apiserver.shapes import Shape, shape_of
 
@@ -71,30 +71,34 @@ class CustomVersion:
     def _as(self, version: Served, obj: JsonObject) -> JsonObject:
         return version.schema.pruned(obj | {"apiVersion": version.kind.api_version})[0]
 
-    def coerced(self, obj: JsonObject) -> tuple[JsonObject, list[str]]:
-        """Return what a client sent without what nobody knows, and the paths of that; raises `Malformed`."""
-        meta, unknown = object_meta.coerced(obj.get("metadata"))
-        pruned, more = self.now.schema.pruned(obj)
-        return pruned | {"metadata": meta}, unknown + more
+    def received(self, sent: JsonObject, *, query: Mapping[str, str], warnings: list[str]) -> JsonObject:
+        """Return what a client sent, or what a patch made, as far as the schema knows it."""
+        kind = self.now.kind
+        for name, wanted in (("apiVersion", kind.api_version), ("kind", kind.kind)):
+            if sent.get(name) != wanted:
+                raise status.bad_request(f"{name} must be {wanted}, not {sent.get(name) or 'empty'}")
+        try:
+            meta, unknown = fitted_metadata(sent.get("metadata"))
+        except Misfit as misfit:
+            raise refused(kind, str(misfit)) from None
+        pruned, more = self.now.schema.pruned(sent)
+        complain(kind, [*unknown, *more], query, warnings)
+        return pruned | {"metadata": meta}
 
     def completed(self, obj: JsonObject) -> JsonObject:
         """Return the object with its defaults."""
         return self.now.schema.defaulted(obj)
 
-    def check(self, new: JsonObject, old: JsonObject | None, *, subresource: str) -> list[str]:
-        """Return what to warn of; refuses an object, or a change of it, that is wrong."""
-        kind, meta = self.now.kind, new["metadata"]
+    def check(self, new: JsonObject, old: JsonObject | None, *, subresource: str) -> None:
+        """Refuse an object, or a change of it, that is wrong."""
+        kind, name = self.now.kind, new["metadata"].get("name", "")
         if old is None and self._is_terminating:
             why = "create not allowed while custom resource definition is terminating"
-            raise status.forbidden(kind.group, kind.plural, meta.get("name", ""), why)
-        causes = _type_causes(new, kind)
-        if not causes:
-            causes = object_meta.new_causes(meta) if old is None else object_meta.change_causes(meta, old["metadata"])
-            causes += self.now.schema.errors(new, old, subresource=subresource)
+            raise status.forbidden(kind.group, kind.plural, name, why)
+        causes = validation.of_new(kind, new) if old is None else validation.of_update(kind, new, old)
+        causes += self.now.schema.errors(new, old, subresource=subresource)
         if causes:
-            group = str(new.get("apiVersion", "")).rpartition("/")[0]
-            raise status.invalid(group, str(new.get("kind", "")), meta.get("name", ""), causes)
-        return [] if subresource else object_meta.finalizer_warnings(meta, old["metadata"] if old else None)
+            raise status.invalid(kind.group, kind.kind, name, causes)
 
 
 def version_of(kind: Kind) -> CustomVersion | None:
@@ -106,10 +110,3 @@ def shape_for(kind: Kind) -> Shape | None:
     """Return what merging must know about `kind`; None if nobody knows."""
     version = version_of(kind)
     return shape_of(kind.api_version, kind.kind) if version is None else version.now.shape
-
-
-def _type_causes(obj: JsonObject, kind: Kind) -> list[JsonObject]:
-    wanted = {"kind": kind.kind, "apiVersion": kind.api_version}
-    return [
-        fields.invalid(name, obj.get(name, ""), f"must be {it}") for name, it in wanted.items() if obj.get(name) != it
-    ]

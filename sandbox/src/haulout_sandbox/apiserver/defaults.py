@@ -232,7 +232,9 @@ def _storage_class(obj: JsonObject) -> None:
 def _validating_webhooks(obj: JsonObject) -> None:
     for webhook in each(obj, "webhooks"):
         fill(webhook, failurePolicy="Fail", timeoutSeconds=10)
-        _matching(webhook)
+        fill(webhook, matchPolicy="Equivalent")
+        section(webhook, "namespaceSelector")
+        section(webhook, "objectSelector")
         for rule in each(webhook, "rules"):
             fill(rule, scope="*")
         if service := inside(webhook, "clientConfig", "service"):
@@ -243,30 +245,6 @@ def _mutating_webhooks(obj: JsonObject) -> None:
     _validating_webhooks(obj)
     for webhook in each(obj, "webhooks"):
         fill(webhook, reinvocationPolicy="Never")
-
-
-def _matching(part: JsonObject) -> None:
-    fill(part, matchPolicy="Equivalent")
-    section(part, "namespaceSelector")
-    section(part, "objectSelector")
-
-
-def _policy(obj: JsonObject) -> None:
-    spec = section(obj, "spec")
-    fill(spec, failurePolicy="Fail")
-    _constraints(inside(spec, "matchConstraints"))
-
-
-def _policy_binding(obj: JsonObject) -> None:
-    _constraints(inside(obj, "spec", "matchResources"))
-
-
-def _constraints(part: JsonObject) -> None:
-    if part:
-        _matching(part)
-    for name in ("resourceRules", "excludeResourceRules"):
-        for rule in each(part, name):
-            fill(rule, scope="*")
 
 
 def _network_policy(obj: JsonObject) -> None:
@@ -305,8 +283,6 @@ _DEFAULTS: dict[tuple[str, str], Callable[[JsonObject], None]] = {
     ("apiextensions.k8s.io", "CustomResourceDefinition"): _definition,
     ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"): _validating_webhooks,
     ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"): _mutating_webhooks,
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"): _policy,
-    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"): _policy_binding,
     ("networking.k8s.io", "NetworkPolicy"): _network_policy,
 }
 _STATUS_DEFAULTS = _DEFAULTS.keys() - {

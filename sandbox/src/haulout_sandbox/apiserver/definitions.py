@@ -1,7 +1,7 @@
 """The CustomResourceDefinitions in the store, and the kinds that are served because of them.
 
-It does what three controllers do in the real server (`apiextensions-apiserver/pkg/controller`): it gives a definition
-its names, says that it is established, and removes its objects when it is deleted. It hears of each write at once,
+It does what three controllers do in the real server: it gives a definition its names, says that it is established, and
+removes its objects when it is deleted. It hears of each write at once,
 whoever wrote, and acts in writes of its own, so a watch sees each step. What is compiled from a definition is kept
 until its spec changes.
 """
@@ -80,11 +80,9 @@ class Definitions:
             return
         if not _is_whole(crd):
             return
-        others = self._store.at(DEFINITION, self._store.revision).values()
-        named = crds.accepted(crd, others, now=self._writer.now())
+        named = crds.accepted(crd, now=self._writer.now())
         if named != crd.get("status"):
             self._write(crd | {"status": named})
-            self._reconsider(crd)
             return
         settled = crds.established(crd, now=self._writer.now())
         if settled != named:
@@ -125,14 +123,6 @@ class Definitions:
         self._replace(known, ())
         for rule in known.rules.values():
             rule.end()
-        self._reconsider({"metadata": {"name": name}, "spec": known.made_of[0]})
-
-    def _reconsider(self, crd: JsonObject) -> None:
-        """Let others have the names that `crd` may have given up."""
-        for other in self._store.at(DEFINITION, self._store.revision).values():
-            same_group = other["spec"]["group"] == crd["spec"]["group"]
-            if same_group and other["metadata"]["name"] != crd["metadata"]["name"]:
-                self._follow(other["metadata"]["name"])
 
     def _clean_up(self, crd: JsonObject) -> None:
         """Delete the objects of a definition that is being deleted; those with finalizers are waited for."""
@@ -147,8 +137,7 @@ class Definitions:
                 self._delete(known.stored, key)
             if self._store.get(DEFINITION, name) is None or self._store.keys(known.stored):
                 return
-        reason = "InstanceDeletionCompleted" if known else "NeverEstablished"
-        done = crds.terminating(crd, reason, now=self._writer.now())
+        done = crds.terminating(crd, "InstanceDeletionCompleted", now=self._writer.now())
         left = [it for it in crd["metadata"]["finalizers"] if it != crds.CLEANUP]
         done = done | {"metadata": done["metadata"] | {"finalizers": left}}
         self._store.write(DEFINITION, name, DEFINITION.normal(done) if left else None, who=_WHO, verb="update")

@@ -92,8 +92,6 @@ def _resource_entries(kind: Kind) -> list[JsonObject]:
         "verbs": _verbs(kind),
     }
     own |= _names(kind)
-    if kind.storage_version_hash:
-        own["storageVersionHash"] = kind.storage_version_hash
     below = [
         {
             "name": f"{kind.plural}/{it['subresource']}",

@@ -42,8 +42,8 @@ class Rules(Protocol):
         """Return the object with its defaults."""
         ...
 
-    def check(self, new: JsonObject, old: JsonObject | None, *, subresource: str) -> list[str]:
-        """Return what to warn of; refuses an object, or a change of it, that is wrong."""
+    def check(self, new: JsonObject, old: JsonObject | None, *, subresource: str) -> None:
+        """Refuse an object, or a change of it, that is wrong."""
         ...
 
 
@@ -79,7 +79,6 @@ class Kind:
     list_kind: str = ""  # by default the kind with List
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = ()  # as discovery lists them; by default all
-    storage_version_hash: str = ""
     custom: bool = False  # defined by a CRD: list items keep kind and apiVersion
     rules: Rules | None = None  # of a custom resource whose definition is in the store
     storage: Storage | None = None  # of a built-in kind that is not stored as it is shown

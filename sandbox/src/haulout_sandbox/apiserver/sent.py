@@ -1,6 +1,6 @@
 """What a request sends: an object to be stored, a patch, or something to be done."""
 
-from haulout_sandbox.apiserver import bodies, custom_requests, options, status
+from haulout_sandbox.apiserver import bodies, options, status
 from haulout_sandbox.apiserver.apply import APPLY_PATCH
 from haulout_sandbox.apiserver.calls import Call
 from haulout_sandbox.apiserver.custom_versions import version_of
@@ -36,8 +36,7 @@ def object_of(call: Call, *, content_type: str = "") -> JsonObject:
     body, content_type = request.body or b"", content_type or request.content_type
     sent = bodies.from_request(body, content_type, api_version=kind.api_version, kind=kind.kind)
     if version is not None:
-        custom_requests.check_type(sent, kind)
-        return custom_requests.received(sent, version, query=call.query, warnings=call.target.warnings)
+        return version.received(sent, query=call.query, warnings=call.target.warnings)
     _check_type(sent, kind.api_version)
     obj = received(kind, sent, query=call.query, warnings=call.target.warnings, gate=call.gate)
     return obj | {"metadata": dict(obj.get("metadata") or {})}
@@ -72,7 +71,7 @@ def patched_by(call: Call, obj: JsonObject) -> JsonObject:
     else:
         new = patched(obj, sent, call.request.content_type)
     if version := version_of(call.target.kind):
-        return custom_requests.received(new, version, query=call.query, warnings=call.target.warnings)
+        return version.received(new, query=call.query, warnings=call.target.warnings)
     _check_type(new, call.target.kind.api_version)
     # A merge patch shares what it leaves alone, which was looked at when it was written.
     shares = content_type_of(call) == MERGE_PATCH
@@ -95,7 +94,6 @@ def unsupported() -> Refused:
 
 def check_patch(call: Call) -> None:
     """Refuse a patch that cannot be one."""
-    custom_requests.check_patch(call.target.kind, content_type_of(call))
     if content_type_of(call) not in _PATCHES:
         raise unsupported()
     bodies.check_size(call.request.body or b"")

@@ -25,7 +25,7 @@ from haulout_sandbox.apiserver.builtin_kinds import ALL, SERVICE_ACCOUNT
 from haulout_sandbox.apiserver.calls import Call
 from haulout_sandbox.apiserver.catalogue import Catalogue
 from haulout_sandbox.apiserver.containers import about_containers, is_of_containers
-from haulout_sandbox.apiserver.custom_versions import shape_for, version_of
+from haulout_sandbox.apiserver.custom_versions import shape_for
 from haulout_sandbox.apiserver.decoding import as_it_is
 from haulout_sandbox.apiserver.definitions import Definitions
 from haulout_sandbox.apiserver.deletion import is_dry
@@ -88,7 +88,7 @@ class Server:
         features: Iterable[str] = (),
     ) -> None:
         self.kinds = Catalogue([*KINDS, *ALL])
-        self.writer = Writer(store, clock, random, kinds=lambda: self.kinds, defaulting=defaulting)
+        self.writer = Writer(store, clock, random, defaulting=defaulting)
         self._reader = Reader(store, clock, random, watch_lists=watch_lists)
         self.is_down = False  # it answers nobody then: transports see to that
         self._namespaces = tuple(namespaces)
@@ -172,8 +172,6 @@ class Server:
 
     def _answer(self, call: Call, *, collection: bool) -> Response | Watch:
         """Answer, or refuse, with what there is to warn of."""
-        if (version := version_of(call.target.kind)) and version.now.deprecation:
-            call.target.warnings.append(version.now.deprecation)
         try:
             given = self._collection(call) if collection else self._object(call)
         except Refused as refused:

@@ -13,9 +13,14 @@ from functools import lru_cache
 from random import Random
 
 from haulout.core.clock import Clock
-from haulout_sandbox.apiserver import crds, namespaces, registrations, status, validation
+from haulout_sandbox.apiserver import crds, namespaces, status, validation, webhooks
 from haulout_sandbox.apiserver.admission import Admission
-from haulout_sandbox.apiserver.builtin_kinds import CUSTOM_RESOURCE_DEFINITION, PRIORITY_CLASS, SERVICE
+from haulout_sandbox.apiserver.builtin_kinds import (
+    CUSTOM_RESOURCE_DEFINITION,
+    PRIORITY_CLASS,
+    SERVICE,
+    VALIDATING_WEBHOOKS,
+)
 from haulout_sandbox.apiserver.creation import carry_over, prepare
 from haulout_sandbox.apiserver.defaults import has_defaults, set_defaults
 from haulout_sandbox.apiserver.deletion import finalizers_after
@@ -45,12 +50,10 @@ class Writer:
         clock: Clock,
         random: Random,
         *,
-        kinds: Callable[[], Iterable[Kind]] = lambda: (),
         defaulting: bool = True,
     ) -> None:
         self.store = store
-        others = self._others if defaulting else None
-        self.admission = Admission(store, kinds=kinds, new_uid=self.new_uid, complete=self.complete, others=others)
+        self.admission = Admission(store, new_uid=self.new_uid)
         self._defaulting = defaulting
         self._clock = clock
         self._random = random
@@ -84,8 +87,6 @@ class Writer:
         self.check_open(target, meta)
         for name in ("uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "selfLink"):
             meta.pop(name, None)
-        body = self.admission.mutated(target, body, None)
-        meta = body["metadata"]
         generated = bool(meta.get("generateName")) and not meta.get("name")
         if generated:
             meta["name"] = self._generated_name(target, meta["generateName"])
@@ -151,7 +152,6 @@ class Writer:
         _check_types(target.kind, new)
         _check_namespace(target, new["metadata"])
         _check_url(target, new["metadata"])
-        new = self.admission.mutated(target, new, current)
         self.complete(target.kind, new, subresource=target.subresource)
         if self._defaulting and not target.subresource:
             carry_over(target.kind, new, current)
@@ -172,18 +172,9 @@ class Writer:
         return self.store.write(target.kind, target.key, new, who=target.who, verb=target.verb)
 
     def _check(self, target: Target, new: JsonObject, old: JsonObject | None) -> None:
-        """Refuse what is wrong with a custom resource or its definition, or with a change of it."""
-        kind = target.kind
-        if kind.rules is not None:
-            target.warnings.extend(kind.rules.check(new, old, subresource=target.subresource))
-        elif kind is CUSTOM_RESOURCE_DEFINITION:
-            causes = self._causes(target, new, old)
-            causes += crds.status_problems(new) if target.subresource else crds.problems(new, old)
-            if causes:
-                raise validation.refused(kind, new["metadata"].get("name", ""), causes)
-            target.warnings.extend([] if target.subresource else crds.warnings(new, old))
-        else:
-            registrations.check(kind, new)
+        """Refuse what is wrong with a custom resource, or with a change of it."""
+        if target.kind.rules is not None:
+            target.kind.rules.check(new, old, subresource=target.subresource)
 
     def _own(self, target: Target, obj: JsonObject) -> JsonObject:
         """Return `obj` as something that may be changed on its way into the store.
@@ -196,7 +187,7 @@ class Writer:
 
     def _check_content(self, target: Target, new: JsonObject, old: JsonObject | None) -> None:
         """Refuse what is wrong with an object of a built-in kind, or with a change of it, as it would be stored."""
-        if target.kind.rules is not None or target.kind is CUSTOM_RESOURCE_DEFINITION:
+        if target.kind.rules is not None:
             return
         if causes := self._causes(target, new, old):
             raise validation.refused(target.kind, new["metadata"].get("name", ""), causes)
@@ -325,7 +316,9 @@ def check_preconditions(kind: Kind, obj: JsonObject, options: JsonObject) -> Non
 
 def _check_types(kind: Kind, obj: JsonObject) -> None:
     if kind is CUSTOM_RESOURCE_DEFINITION:
-        crds.check_types(obj)
+        crds.check(obj)
+    elif kind is VALIDATING_WEBHOOKS:
+        webhooks.check(obj)
 
 
 def _check_namespace(target: Target, meta: JsonObject) -> None:

@@ -1,0 +1,181 @@
+"""From a tree to a function that evaluates it."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+from haulout_sandbox.apiserver.cel import functions
+from haulout_sandbox.apiserver.cel.syntax import (
+    Call,
+    CelSyntaxError,
+    Expression,
+    ListOf,
+    Literal,
+    Macro,
+    MapOf,
+    Name,
+    Select,
+    parse,
+)
+from haulout_sandbox.apiserver.cel.values import (
+    MISSING,
+    OPERATORS,
+    TYPES,
+    CelError,
+    boolean,
+    indexed,
+    looked_up,
+    no_overload,
+)
+
+Scope = Mapping[str, Any]
+_Code = Callable[[Scope], Any]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """An expression, ready to be evaluated."""
+
+    names: frozenset[str]  # the variables that it reads
+    code: _Code
+
+    def evaluate(self, variables: Scope) -> Any:
+        """Return the value; raise `CelError` if there is none."""
+        try:
+            return self.code(variables)
+        except OverflowError as error:
+            raise CelError(str(error)) from None
+
+
+@lru_cache(maxsize=1024)
+def compiled(source: str, variables: tuple[str, ...]) -> Program:
+    """Return the program; raise `CelSyntaxError` for a wrong text, an unknown name or an unknown function."""
+    compiler = _Compiler()
+    code = compiler.code(parse(source), frozenset(variables))
+    return Program(frozenset(compiler.used), code)
+
+
+class _Compiler:
+    def __init__(self) -> None:
+        self.used: set[str] = set()  # names that no macro binds
+
+    def code(self, tree: Expression, known: frozenset[str]) -> _Code:
+        match tree:
+            case Literal(value=value):
+                return lambda _: value
+            case Name(name=name):
+                return self._name(name, known)
+            case Select():
+                return self._select(tree, known)
+            case Call():
+                return self._call(tree, known)
+            case Macro():
+                return self._macro(tree, known)
+            case ListOf() | MapOf():
+                return self._collection(tree, known)
+
+    def _select(self, tree: Select, known: frozenset[str]) -> _Code:
+        of, field = self.code(tree.operand, known), tree.field
+        if tree.tests:
+            return lambda scope: looked_up(of(scope), field) is not MISSING
+        return lambda scope: indexed(of(scope), field)
+
+    def _collection(self, tree: ListOf | MapOf, known: frozenset[str]) -> _Code:
+        if isinstance(tree, ListOf):
+            codes = [self.code(item, known) for item in tree.items]
+            return lambda scope: [code(scope) for code in codes]
+        pairs = [(self.code(key, known), self.code(value, known)) for key, value in tree.entries]
+        return lambda scope: {key(scope): value(scope) for key, value in pairs}
+
+    def _name(self, name: str, known: frozenset[str]) -> _Code:
+        if name in known:
+            self.used.add(name)
+            return lambda scope: scope[name]
+        if name in TYPES:
+            return lambda _: TYPES[name]
+        raise CelSyntaxError(f"unknown name {name!r}")
+
+    def _call(self, tree: Call, known: frozenset[str]) -> _Code:
+        codes = [self.code(argument, known) for argument in tree.arguments]
+        if tree.function in _LAZY:
+            return _LAZY[tree.function](*codes)
+        function = OPERATORS.get(tree.function) or functions.find(tree.function, len(codes))
+        if function is None:
+            raise CelSyntaxError(f"unknown function {tree.function!r} of {len(codes)} values")
+        return lambda scope: function(*[code(scope) for code in codes])
+
+    def _macro(self, tree: Macro, known: frozenset[str]) -> _Code:
+        target, variable, run = self.code(tree.target, known), tree.variable, _MACROS[tree.name]
+        inner = _Compiler()
+        bodies = [inner.code(body, known | {variable}) for body in tree.bodies]
+        self.used |= inner.used - {variable}
+
+        def evaluate(scope: Scope) -> Any:
+            items = target(scope)
+            if not isinstance(items, list | dict):
+                raise no_overload()
+            return run(((item, {**scope, variable: item}) for item in items), *bodies)
+
+        return evaluate
+
+
+# What does not need all its operands: an error counts only if no other operand settles the matter.
+
+
+def _settled(values: Iterable[tuple[_Code, Scope]], *, by: bool) -> bool:
+    problem: CelError | None = None
+    for code, scope in values:
+        try:
+            if boolean(code(scope)) is by:
+                return by
+        except CelError as error:
+            problem = problem or error
+    if problem:
+        raise problem
+    return not by
+
+
+def _chosen(condition: _Code, first: _Code, second: _Code) -> _Code:
+    return lambda scope: first(scope) if boolean(condition(scope)) else second(scope)
+
+
+_LAZY: dict[str, Callable[..., _Code]] = {
+    "_&&_": lambda one, other: lambda scope: _settled(((one, scope), (other, scope)), by=False),
+    "_||_": lambda one, other: lambda scope: _settled(((one, scope), (other, scope)), by=True),
+    "_?_:_": _chosen,
+}
+
+# Macros: each gets the items with the variables that the bodies see for them.
+
+_Items = Iterable[tuple[Any, Scope]]
+
+
+def _all(items: _Items, body: _Code) -> bool:
+    return _settled(((body, scope) for _, scope in items), by=False)
+
+
+def _exists(items: _Items, body: _Code) -> bool:
+    return _settled(((body, scope) for _, scope in items), by=True)
+
+
+def _exists_one(items: _Items, body: _Code) -> bool:
+    return sum(boolean(body(scope)) for _, scope in items) == 1
+
+
+def _filter(items: _Items, body: _Code) -> list[Any]:
+    return [item for item, scope in items if boolean(body(scope))]
+
+
+def _map(items: _Items, *bodies: _Code) -> list[Any]:
+    *conditions, body = bodies
+    return [body(scope) for _, scope in items if all(boolean(condition(scope)) for condition in conditions)]
+
+
+_MACROS: dict[str, Callable[..., Any]] = {
+    "all": _all,
+    "exists": _exists,
+    "exists_one": _exists_one,
+    "filter": _filter,
+    "map": _map,
+}
