@@ -1,4 +1,4 @@
-"""How the sandbox's API server changes objects: create, update, delete, with the real server's rules and words.
+"""How the sandbox's API server changes objects: create, update, delete, with the real server's rules.
 
 Follows `apiserver/pkg/registry/generic/registry/store.go` and `…/rest/{create,update,delete}.go` of Kubernetes 1.36.
 Everything happens at once: between reading an object and writing it nothing else runs, as etcd's transactions ensure.
