@@ -6,10 +6,10 @@
     …
     assert cluster.get("nodes", "n1")["spec"]["unschedulable"]
 
-No sockets, no threads, no chance but a seeded generator: a run repeats itself exactly. What it does it does as
-Kubernetes 1.36 does, down to the words of errors; the modules beside this one name the sources. No controller runs:
-pods stay terminating until `finish_deletion`, owners and namespaces until somebody takes their finalizers off, and a
-disruption budget's status is what a test wrote.
+No sockets, no threads, no chance but a seeded generator: a run repeats itself exactly. Status codes and reasons are
+those of Kubernetes 1.36; messages are short and its own. No controller runs: pods stay terminating until
+`finish_deletion`, owners and namespaces until somebody takes their finalizers off, and a disruption budget's status is
+what a test wrote.
 """
 
 import copy

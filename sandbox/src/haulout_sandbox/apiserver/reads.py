@@ -33,7 +33,6 @@ _TOO_OLD_CONTINUE = (
 )
 _CONTINUE_VERSION = "meta.k8s.io/v1"
 _MOST_DIGITS = 19  # of a resource version
-_NOT_BASE64 = re.compile(r"[^A-Za-z0-9_-]")
 
 Items = list[JsonObject]  # where a method has the name
 
