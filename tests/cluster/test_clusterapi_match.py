@@ -95,7 +95,6 @@ STORIES: dict[str, list[Step]] = {
         merge(f"{NEW}/machinedeployments/workers/scale", {"spec": {"replicas": 5}}),
         get(f"{OLD}/machinedeployments", TABLE),
         merge(f"{OLD}/machinedeployments/workers", {"spec": {"replicas": -1}}),
-        apply(f"{NEW}/machines/made", a_machine("made", version="v1.36.3")),
         apply(f"{NEW}/machines/made", {**a_machine("made"), "metadata": {"name": "made"}}),
         get(f"{NEW}/machines/made"),
     ],
