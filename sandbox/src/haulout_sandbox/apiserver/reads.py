@@ -5,7 +5,6 @@ resourceVersion, resourceVersionMatch and limit, and its further pages show the 
 """
 
 import base64
-import re
 from collections.abc import Mapping
 from datetime import timedelta
 from random import Random
