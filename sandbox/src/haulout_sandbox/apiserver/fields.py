@@ -36,11 +36,6 @@ def invalid(path: str, value: Any, detail: str) -> JsonObject:
     return _cause("FieldValueInvalid", path, _shown("Invalid value", value), detail)
 
 
-def type_invalid(path: str, value: Any, detail: str) -> JsonObject:
-    """Say that a value has the wrong type, or not the right format."""
-    return _cause("FieldValueTypeInvalid", path, _shown("Invalid value", value), detail)
-
-
 def duplicate(path: str, value: Any) -> JsonObject:
     """Say that a value is there twice."""
     return _cause("FieldValueDuplicate", path, _shown("Duplicate value", value), "")
@@ -60,12 +55,6 @@ def too_long(path: str, limit: int) -> JsonObject:
 def not_found(path: str, value: Any) -> JsonObject:
     """Say that a value names nothing."""
     return _cause("FieldValueNotFound", path, _shown("Not found", value), "")
-
-
-def too_many(path: str, count: int, limit: int) -> JsonObject:
-    """Say that a list or an object has too many members."""
-    items = "item" if limit == 1 else "items"
-    return _cause("FieldValueTooMany", path, _shown("Too many", count), f"must have at most {limit} {items}")
 
 
 def plain(value: Any) -> str:
