@@ -69,8 +69,6 @@ def _story(ask: Ask, *, namespace: str, node: str) -> list[Any]:
         ("no pod", bind("nobody")),
         ("another uid", bind("a", uid=wrong)),
         ("another name", bind("a", url="b")),
-        ("no node", bind("a", to={"kind": "Node"})),
-        ("no such kind", bind("a", to={"kind": "Pod", "name": "x"})),
         ("bound", bind("a", uid=uid, annotations={"by": "us"}), shown("a")),
         ("bound already", bind("a")),
     ]

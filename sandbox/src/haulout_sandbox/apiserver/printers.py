@@ -262,6 +262,11 @@ def _webhook_configuration(configuration: JsonObject, _: datetime) -> Cells:
     return [len(configuration.get("webhooks") or ())]
 
 
+@_prints("apiextensions.k8s.io", "CustomResourceDefinition", "Created At")
+def _definition(definition: JsonObject, _: datetime) -> Cells:
+    return [part(definition, "metadata").get("creationTimestamp", "")]
+
+
 @_prints("scheduling.k8s.io", "PriorityClass", "#Value,Global-Default,Age,PreemptionPolicy")
 def _priority_class(priority: JsonObject, _: datetime) -> Cells:
     default = str(priority.get("globalDefault", False)).lower()
@@ -356,6 +361,25 @@ def _job(job: JsonObject, now: datetime) -> Cells:
         since(started, until) if started else "",
         *_template(job),
     ]
+
+
+@_prints("batch", "CronJob", "Schedule,Timezone,Suspend,#Active,Last Schedule,Age", wide="Containers,Images,Selector")
+def _cron_job(owner: JsonObject, now: datetime) -> Cells:
+    spec, status = part(owner, "spec"), part(owner, "status")
+    last = status.get("lastScheduleTime")
+    return [
+        spec.get("schedule", ""),
+        spec.get("timeZone") or NONE,
+        str(spec.get("suspend", False)),
+        len(status.get("active") or ()),
+        since(last, now) if last else NONE,
+        *_template(part(spec, "jobTemplate")),
+    ]
+
+
+@_prints("autoscaling", "Scale", "#Desired,#Available,Age")
+def _scale(scale: JsonObject, _: datetime) -> Cells:
+    return [part(scale, name).get("replicas", 0) for name in ("spec", "status")]
 
 
 @_prints("policy", "PodDisruptionBudget", "Min Available,Max Unavailable,#Allowed Disruptions,Age")
